@@ -39,7 +39,9 @@ def adjust_loader(config: Config, sources: dict[str, str], scaled: Collection[st
     """
     if engine_facts(config).reads_ranges:
         return _decoupled(config, sources, scaled)
-    return _workers_or_threads(config, sources)
+    config, notes = _workers_or_threads(config, sources)
+    given = [key for key, source in sources.items() if source == COMMAND_LINE]
+    return config, notes + list(_without_meaning(ConfigCheck(config, sources), given))
 
 
 def _workers_or_threads(config: Config, sources: dict[str, str]) -> tuple[Config, list[str]]:
@@ -74,7 +76,7 @@ def _decoupled(config: Config, sources: dict[str, str], scaled: Collection[str])
             sources[key] = f"replaces {check.text(key)}, which loader.engine=decoupled does not use"
             config = _with(config, key, value)
     given = {key for key, source in sources.items() if source != "default"} - set(scaled)
-    return config, notes + list(_without_meaning(check, given))
+    return config, notes + list(_without_meaning(check, given, decoupled=True))
 
 
 def _one_process(config: Config, sources: Mapping[str, str]) -> Iterator[tuple[str, Any, str]]:
@@ -100,13 +102,16 @@ def _one_process(config: Config, sources: Mapping[str, str]) -> Iterator[tuple[s
             )
 
 
-def _without_meaning(check: ConfigCheck, given: Collection[str]) -> Iterator[str]:
-    for unused in format_facts(check.config).unused_by_decoupled(check.config):
+def _without_meaning(check: ConfigCheck, given: Collection[str], *, decoupled: bool = False) -> Iterator[str]:
+    """A line for each given option of the format that is not used, whatever its value."""
+    facts = format_facts(check.config)
+    engine = " by loader.engine=decoupled" if decoupled else ""
+    for unused in (facts.unused_by_decoupled if decoupled else facts.unused)(check.config):
         option = lookup(tuple(unused.key.split(".")))
         if unused.accepted or option is None or option.key not in given:
             continue
         if attrgetter(option.key)(check.config) != option.default:
-            yield f"{check.text(option.key)} is not used by loader.engine=decoupled: {unused.reason}"
+            yield f"{check.text(option.key)} is not used{engine}: {unused.reason}"
 
 
 def _with(config: Config, key: str, value: Any) -> Config:

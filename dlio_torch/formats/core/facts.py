@@ -31,11 +31,11 @@ WHOLE_FILES = "the engine reads each file whole"
 
 @dataclass(frozen=True)
 class Unused:
-    """An option that an engine does not use.
+    """An option that an engine, or a format with its other options, does not use.
 
     Attributes:
         key: its key.
-        reason: the engine's own behaviour, in the words of an error message.
+        reason: what happens instead, in the words of an error message.
         accepted: the only value that the engine accepts, as a tuple of one; empty: any value, which a note mentions.
         remedy: the setting to change; empty: the option itself, to the accepted value.
     """
@@ -151,6 +151,10 @@ class FormatFacts:
             config: a complete configuration.
             fail: raises the error; called with keys, problem and remedy.
         """
+
+    def unused(self, config: Config) -> Sequence[Unused]:
+        """Options that have no effect on reading because of the others; a note mentions those of the command line."""
+        return ()
 
     # --- its files, when the decoupled engine reads their bytes itself ---
 

@@ -48,6 +48,10 @@ def describe(path: Path) -> DataDescription:
     """
     text, complete = _head(path)
     delimiter, rows = _table(path, text, complete)
+    if len(rows) == 1 and _are_names(rows[0]):
+        raise DataError(
+            f"{path} holds no rows: its only line names columns", hint="remove the file, or choose another dataset.path"
+        )
     names = _header_of(rows)
     questions = _open_questions(rows) if names is None else ()
     body = rows[1:] if names is not None else rows
@@ -153,6 +157,14 @@ def _header_of(rows: Rows) -> list[str] | None:
         return first
     all_text = all(cell.strip() and not _number(cell) for cell in first)
     return first if all_text and any(_number(cell) or _is_truth([cell]) for row in body for cell in row) else None
+
+
+def _are_names(cells: Sequence[str]) -> bool:
+    """Whether a line without any other names columns: it holds words alone, perhaps after an empty cell."""
+    named = cells if cells[0].strip() else cells[1:]
+    if len(named) < len(cells) and named and _counts_up(named):
+        return True
+    return bool(named) and not any(_number(cell) or cell.strip().lower() in _MISSING for cell in named)
 
 
 def _counts_up(cells: Sequence[str]) -> bool:

@@ -27,13 +27,23 @@ class CsvFacts(FormatFacts):
     describe: ClassVar[str] = "dlio_torch.formats.csv.describe:describe"
     content: ClassVar[str] = "dlio_torch.formats.csv.content:read_content"
 
+    def unused(self, config: Config) -> Sequence[Unused]:
+        if self.maps_files(config):
+            return ()
+        reason = f"{self.key('reader')}=buffered parses a file in one thread; set {self.key('reader')}=mapped"
+        return (Unused(self.key("threads"), reason),)
+
     def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
         names = ("read_bytes", "chunk_rows", "threads")
         mapped = Unused(self.key("reader"), "the engine reads each file whole and maps none", ("buffered",))
         return (*(Unused(self.key(name), WHOLE_FILES) for name in names), mapped)
 
     def axes(self, config: Config) -> Iterator[Axis]:
-        yield self.key("read_bytes"), sizes(TRANSFERS, config.dataset.of(CsvConfig).read_bytes)
+        options = config.dataset.of(CsvConfig)
+        if self.maps_files(config):
+            yield self.key("threads"), tuple(str(count) for count in sorted({1, 2, 4, options.threads}))
+        else:
+            yield self.key("read_bytes"), sizes(TRANSFERS, options.read_bytes)
 
     def content_text(self, content: Mapping[str, Any]) -> str:
         if "lines" not in content:

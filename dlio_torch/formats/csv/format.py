@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.config.schema import DatasetConfig
-from dlio_torch.errors import ConfigError, DataError
+from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core import payload
 from dlio_torch.formats.core.array_format import FieldFormat
 from dlio_torch.formats.core.batch import ArraySpec, Sample
@@ -33,7 +33,7 @@ from dlio_torch.formats.core.ordered_map import in_order
 from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.csv.layout import parsed
 from dlio_torch.formats.csv.options import CsvConfig
-from dlio_torch.formats.csv.parsed_rows import columns_of, concatenated
+from dlio_torch.formats.csv.parsed_rows import columns_of, concatenated, no_rows
 from dlio_torch.formats.csv.reader import CsvReader, parse
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
@@ -76,6 +76,9 @@ class CsvFormat(FieldFormat):
         options = super().layout_options()
         for name in ("read_bytes", "chunk_rows", "reader", "threads", "columns"):  # belong to reading
             del options[name]
+        for name in ("header", "delimiter"):  # absent from the names of data sets that were generated without them
+            if options[name] == getattr(CsvConfig(), name):
+                del options[name]
         return options
 
     def content(self, number: int, first: int, count: int) -> list[npt.NDArray[np.generic]]:
@@ -147,7 +150,7 @@ class CsvFormat(FieldFormat):
         lines = newlines + (not ends_line)
         rows = lines - self.options.header
         if next(parse(path, self.options, self._specs, rows=1), None) is None:
-            raise DataError(f"{path} holds no rows", hint="generate or fetch the file again")
+            raise no_rows(path)
         if self.options.columns or delimiters != lines * (columns - 1):
             # Empty lines, perhaps, which the parser skips; or a damaged row, which it names.
             with closing(CsvReader(path, self.options, self._specs)) as reader:

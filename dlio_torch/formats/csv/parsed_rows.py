@@ -13,6 +13,7 @@ import numpy.typing as npt
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import ArraySpec
 from dlio_torch.formats.csv.options import CsvConfig
+from dlio_torch.units import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,15 +30,29 @@ def concatenated(tables: Sequence[Table]) -> Table:
     return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
 
 
+def no_rows(path: Path) -> DataError:
+    """The error that a file is empty, or has no more than the names of its columns."""
+    return DataError(f"{path} holds no rows", hint="remove the file, or generate or fetch it again")
+
+
 def rows_of(table: Table) -> int:
     """Number of rows."""
     return len(next(iter(table.values())))
 
 
-def selected(frame: pd.DataFrame, options: CsvConfig) -> pd.DataFrame:
-    """The columns that make a sample."""
-    columns = options.columns
-    return frame if not columns or max(columns) >= frame.shape[1] else frame.iloc[:, columns]
+def selected(frame: pd.DataFrame, path: Path, options: CsvConfig) -> pd.DataFrame:
+    """The columns that make a sample.
+
+    Raises:
+        DataError: the file has fewer columns than a position in ``dataset.csv.columns`` says.
+    """
+    beyond = next((column for column in options.columns if column >= frame.shape[1]), None)
+    if beyond is not None:
+        raise DataError(
+            f"{path} has {counted(frame.shape[1], 'column')}, but dataset.csv.columns names position {beyond}",
+            hint="correct dataset.csv.columns, which counts from 0 on, or replace the file",
+        )
+    return frame.iloc[:, options.columns] if options.columns else frame
 
 
 def columns_of(specs: list[ArraySpec]) -> int:
@@ -49,10 +64,12 @@ def table_of(frame: pd.DataFrame, first: int, path: Path, options: CsvConfig, sp
     """Converts the rows of ``frame`` to arrays; its first row is row ``first`` of the file.
 
     Raises:
-        DataError: another number of columns, or something that is no number of the field's type.
+        DataError: no rows, another number of columns, or something that is no number of the field's type.
     """
+    if frame.empty:
+        raise no_rows(path)
     columns = columns_of(specs)
-    frame = selected(frame, options)
+    frame = selected(frame, path, options)
     if frame.shape[1] != columns:
         raise DataError(
             f"{path}: row {first} has {frame.shape[1]} columns, but dataset.fields describe {columns}",

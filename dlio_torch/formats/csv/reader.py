@@ -27,6 +27,7 @@ from dlio_torch.formats.csv.parsed_rows import (
     Table,
     columns_of,
     concatenated,
+    no_rows,
     rows_of,
     selected,
     table_of,
@@ -175,14 +176,18 @@ def _parser(file: io.RawIOBase, options: CsvConfig, *, header: bool, **keywords:
 
 
 def _mapped_table(path: Path, options: CsvConfig, specs: list[ArraySpec]) -> Table | None:
-    """All rows of a mapped file; ``None`` if it is small or has other content than numbers, as for pandas."""
+    """All rows of a mapped file; ``None`` if it is small or has other content than the fields, as for pandas."""
 
     def parse_part(part: io.RawIOBase) -> Table:
         with _parser(part, options, header=False, low_memory=False) as parser:
             frame = parser.read()
-        if any(dtype.kind not in "iuf" for dtype in selected(frame, options).dtypes):
-            raise ValueError("there are values that are not numbers")
-        return table_of(frame, 0, path, options, specs)
+        try:
+            if any(dtype.kind not in "iuf" for dtype in selected(frame, path, options).dtypes):
+                raise ValueError("there are values that are not numbers")
+            return table_of(frame, 0, path, options, specs)
+        except DataError as error:
+            # The row is counted from the begin of the part; the reader that starts at the begin of the file names it.
+            raise ValueError(error.message) from error
 
     with _understood(path, options, specs):
         parts = parts_of(path, options.header, options.delimiter, options.threads)
@@ -211,7 +216,7 @@ def _understood(path: Path, options: CsvConfig, specs: list[ArraySpec]) -> Itera
     try:
         yield
     except pd.errors.EmptyDataError as error:
-        raise DataError(f"{path} holds no rows", hint="generate or fetch the file again") from error
+        raise no_rows(path) from error
     except pd.errors.ParserError as error:
         ragged = _RAGGED.search(str(error))
         if ragged is None or options.columns or options.header:

@@ -50,6 +50,14 @@ class ParquetFacts(FormatFacts):
         yield self.key("pre_buffer"), ("false", "true")
         yield self.key("memory_map"), ("false", "true")
 
+    def unused(self, config: Config) -> Sequence[Unused]:
+        key = self.key("batch_rows")
+        if config.access.pattern != "stream":
+            return (Unused(key, "samples are read by row groups; batches belong to access.pattern=stream"),)
+        if config.dataset.of(ParquetConfig).read == "table":
+            return (Unused(key, f"{self.key('read')}=table reads a file as a whole"),)
+        return ()
+
     def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
         options = config.dataset.of(ParquetConfig)
         reason = "the engine reads each row group once, and keeps its samples in memory"

@@ -54,6 +54,11 @@ class SafetensorsFacts(FormatFacts):
                     f"set {self.key('samples')}=file and dataset.samples_per_file=1",
                 )
 
+    def unused(self, config: Config) -> Sequence[Unused]:
+        if config.dataset.of(SafetensorsConfig).samples == "rows":
+            return ()
+        return (Unused(self.key("reopen"), f"{self.key('samples')}=file opens each file for its only sample"),)
+
     def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
         return tuple(Unused(self.key(option), _NO_CALLS) for option in ("framework", "backend", "reopen"))
 

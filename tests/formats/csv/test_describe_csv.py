@@ -11,6 +11,8 @@ from existing_samples import read_existing, settings_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlio_torch.config.compose import compose
+from dlio_torch.data.engines.registry import format_of
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.inspection import inspect_path
 from dlio_torch.formats.csv.field_names import field_name
@@ -81,6 +83,9 @@ def test_columns_that_cannot_be_read_are_named(engine: str, tmp_path: Path) -> N
     [
         (b"", "holds no rows"),
         (b"\n\n", "holds no rows"),
+        (b"a,b\n", "holds no rows: its only line names columns"),
+        (b",a,b", "holds no rows: its only line names columns"),
+        (b",0,1\n", "holds no rows: its only line names columns"),
         (b"a,b\nc,d\n", "no column that can be read"),
         (bytes(range(256)), "zero bytes"),
         (b"\xff\xfe1,2\n", "not a text file in UTF-8"),
@@ -109,3 +114,26 @@ def test_names_of_fields_differ(columns: list[str]) -> None:
     names = [field_name(column, used) for column in columns]
     assert len(set(names)) == len(columns)
     assert all(name and "/" not in name and name != "index" for name in names)
+
+
+@pytest.mark.parametrize("engine", ["dataloader", "decoupled"])
+def test_a_position_beyond_the_file_is_named(engine: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("1.5\n2.5\n")
+    with pytest.raises(DataError) as caught:
+        read_existing(path, "dataset.csv.columns=[3]", f"loader.engine={engine}")
+    assert caught.value.message == f"{path} has 1 column, but dataset.csv.columns names position 3"
+
+
+@pytest.mark.parametrize("engine", ["dataloader", "decoupled"])
+def test_a_file_of_names_without_rows_among_others(engine: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,b\n1,2.5\n3,4.5\n")
+    (tmp_path / "b.csv").write_text("a,b\n")
+    words = rf"{tmp_path / 'b.csv'} holds no rows;"
+    with pytest.raises(DataError, match=words):
+        read_existing(tmp_path, f"loader.engine={engine}")
+    with pytest.raises(DataError, match=words):
+        read_existing(tmp_path, f"loader.engine={engine}", "dataset.csv.chunk_rows=1")
+    fmt = format_of(compose([f"dataset.path={tmp_path}", f"loader.engine={engine}"]).config)
+    with pytest.raises(DataError, match=words):
+        fmt.layout(tmp_path / "b.csv")

@@ -73,6 +73,15 @@ def test_numbers_are_as_wide_as_asked_for(tmp_path: Path, width: float) -> None:
     assert np.mean(widths) == pytest.approx(width, abs=0.05)
 
 
+def test_later_options_leave_the_names_of_data_sets_alone() -> None:
+    """The name of a data set is made of its layout options, so a default must not appear among them."""
+    plain = fmt_of(value_chars=8.5).layout_options()
+    assert plain.keys() == {"format", "fields", "value_chars"}
+    assert fmt_of(value_chars=8.5, header=False, delimiter=",", threads=3).layout_options() == plain
+    assert fmt_of(value_chars=8.5, header=True).layout_options() == {**plain, "header": True}
+    assert fmt_of(value_chars=8.5, delimiter=";").layout_options() == {**plain, "delimiter": ";"}
+
+
 def test_every_parser_reads_what_was_written(tmp_path: Path) -> None:
     fmt = fmt_of([FieldConfig("x", "float64", [500])], value_chars=15.5)
     path = write(fmt, tmp_path / "a.csv", 3, 4)

@@ -138,6 +138,24 @@ def test_damage_is_named_as_by_read_calls(tmp_path: Path) -> None:
         assert ("row 41234 has" in texts[0]) if number == 0 else ("row 50000 has 10 columns" in texts[0])
 
 
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("1.5", "row 599990 has 1.5 in column 0, which is not of type int64 as field a requires"),
+        ("", "row 599990 has no value (a short row or an empty field) in column 0"),
+    ],
+)
+def test_the_row_of_a_bad_value_is_counted_in_the_file(value: str, words: str, tmp_path: Path) -> None:
+    lines = ["1,12345678\n"] * 600_000
+    lines[599_990] = f"{value},12345678\n"
+    path = tmp_path / "a.csv"
+    path.write_text("".join(lines))
+    assert len(parts_of(path, header=False, delimiter=",", threads=2)) >= 2
+    options = CsvConfig(reader="mapped", threads=2)
+    fmt = create(DatasetConfig(format="csv", fields=[FieldConfig("a", "int64", [2])], csv=options), 1)
+    assert words in refusal(lambda: fmt.open(path))
+
+
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not exist"):
         fmt_of(3).open(tmp_path / "none.csv")
@@ -160,3 +178,11 @@ def test_options_that_do_not_fit() -> None:
 def test_reports_know_that_files_are_mapped(reader: str) -> None:
     config = Config(dataset=DatasetConfig(format="csv", csv=CsvConfig(reader=reader)))
     assert facts("csv").maps_files(config) == (reader == "mapped")
+
+
+def test_a_study_tries_options_that_have_an_effect() -> None:
+    def tried(**options: Any) -> dict[str, tuple[str, ...]]:
+        return dict(facts("csv").axes(Config(dataset=DatasetConfig(format="csv", csv=CsvConfig(**options)))))
+
+    assert list(tried()) == ["dataset.csv.read_bytes"]
+    assert tried(reader="mapped", threads=3) == {"dataset.csv.threads": ("1", "2", "3", "4")}

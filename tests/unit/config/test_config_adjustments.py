@@ -36,6 +36,32 @@ def test_what_agrees_is_left_alone(tmp_path: Path) -> None:
     assert compose(["recipe=minimal", "loader.num_workers=2"], cwd=tmp_path).adjusted == []
 
 
+# A format, an option that it does not use with its other options, and the options with which it does.
+WITHOUT_EFFECT = [
+    ("csv", "dataset.csv.threads=4", ["dataset.csv.reader=mapped"]),
+    ("parquet", "dataset.parquet.batch_rows=100", ["access=stream"]),
+    ("safetensors", "dataset.safetensors.reopen=file", ["dataset.safetensors.samples=rows"]),
+]
+
+
+@pytest.mark.parametrize(("name", "option", "used"), WITHOUT_EFFECT)
+def test_options_without_effect_are_told(name: str, option: str, used: list[str], tmp_path: Path) -> None:
+    per_file = ["dataset.safetensors.samples=file", "dataset.samples_per_file=1"] if name == "safetensors" else []
+    data = ["recipe=minimal", f"dataset={name}", *per_file]
+    (line,) = compose([*data, option], cwd=tmp_path).adjusted
+    assert line.startswith(f"{option} (command line) is not used: ")
+    assert compose(data, cwd=tmp_path).adjusted == []
+    assert compose([*data, option, *used], cwd=tmp_path).adjusted == []
+    (line,) = compose([*data, option, "loader=decoupled"], cwd=tmp_path).adjusted
+    assert line.startswith(f"{option} (command line) is not used by loader.engine=decoupled: ")
+
+
+def test_batches_of_a_table_are_told(tmp_path: Path) -> None:
+    options = ["dataset.parquet.batch_rows=100", "dataset.parquet.read=table"]
+    (line,) = compose(["recipe=minimal", "dataset=parquet", "access=stream", *options], cwd=tmp_path).adjusted
+    assert "is not used: dataset.parquet.read=table" in line
+
+
 # --- loader.engine=decoupled -------------------------------------------------------------------------
 
 # Recipe and arguments -> keys that give way, and their values then.
