@@ -39,7 +39,7 @@ class Inspection:
     """Result of the inspection of a file, a folder or a pattern.
 
     Attributes:
-        path: as given.
+        path: as given; of a folder that holds nothing but a folder that is one data set, that folder.
         format: value of ``dataset.format``.
         described: the file, or the folder that is one data set, from which the description was made.
         files: number of files of this format below ``path``; 1 for a folder that is one data set.
@@ -171,13 +171,8 @@ def _reading(kind: FormatFacts, format_name: str) -> FormatFacts:
 
 def _of_files(path: str, listing: DataListing, format_name: str) -> Inspection:
     """Describes the most frequent format among the files of a listing."""
-    for folder, kind in listing.data_sets:
-        if not format_class(kind.name).in_folders:
-            raise DataError(
-                f"{path} holds {len(listing.data_sets)} folders that are data sets: "
-                f"{_some([str(inner) for inner, _ in listing.data_sets])}",
-                hint=f"name one of them, for example {folder}",
-            )
+    if not all(format_class(kind.name).in_folders for _, kind in listing.data_sets):
+        return _of_inner_folder(path, listing, format_name)
     kinds: Counter[str] = Counter(kind.name for _, kind in listing.data_sets)
     places: dict[str, list[Path]] = {}
     for folder, kind in listing.data_sets:
@@ -203,6 +198,23 @@ def _of_files(path: str, listing: DataListing, format_name: str) -> Inspection:
             others[f"of format {other} (dataset.format={other} reads them)"] = count
     others |= listing.not_data()
     return replace(_described(path, facts(name), sorted(places[name]), files, others), is_partial=listing.is_partial)
+
+
+def _of_inner_folder(path: str, listing: DataListing, format_name: str) -> Inspection:
+    """Describes the only folder of a listing that is one data set.
+
+    Raises:
+        DataError: there are several, or its format is not the one that the user names.
+    """
+    (folder, kind), *more = listing.data_sets
+    if more or format_name not in ("", kind.name):
+        count = counted(len(more) + 1, "folder that is a data set", "folders that are data sets")
+        names = _some([str(inner) for inner, _ in listing.data_sets])
+        raise DataError(f"{path} holds {count}: {names}", hint=f"name one of them, for example {folder}")
+    result = _described(str(folder), kind, [folder], 1, {**listing.counts, **listing.not_data()})
+    note = f"the data set is the folder {folder.name} in {path}, so dataset.path must name that folder"
+    notes = (note, *result.description.notes)
+    return replace(result, description=replace(result.description, notes=notes), is_partial=listing.is_partial)
 
 
 def _described(

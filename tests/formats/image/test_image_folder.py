@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from straced import needs_strace, straced
 
+from dlio_torch import cli
 from dlio_torch.api.datasets import dataset
 from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.errors import ConfigError, DataError
@@ -328,6 +329,26 @@ def test_folders_without_classes_empty_classes_and_loops(tmp_path: Path) -> None
         make_folder(tmp_path / "splits" / split)
     with pytest.raises(DataError, match=r"holds 2 folders that are data sets: .*train, .*val.*name one of them"):
         inspect_path(str(tmp_path / "splits"))
+
+
+def test_the_only_data_set_in_a_folder_is_inspected_and_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outer, inner = tmp_path / "photos", tmp_path / "photos" / "train"
+    make_folder(inner)
+    (outer / "README.txt").write_text("of the user")
+    assert cli.main(["inspect", str(outer)]) == 0
+    text = capsys.readouterr().out
+    assert f"python -m dlio_torch dataset.path={inner}\n" in text
+    assert f"path: {inner}" in text.replace("\n", "")
+    assert f"the data set is the folder train in {outer}" in " ".join(text.split())
+    assert "1 .txt" in text
+    inspection = inspect_path(str(outer), "imagefolder")
+    assert (inspection.path, inspection.format) == (str(inner), "imagefolder")
+    with pytest.raises(DataError, match=r"holds 1 folder that is a data set: .*train; name one of them"):
+        inspect_path(str(outer), "csv")
+    with pytest.raises(DataError, match=r"the data set is the folder .*photos/train; set dataset\.path=.*photos/train"):
+        dataset(overrides=[f"dataset.path={outer}"])
 
 
 def test_masks_follow_their_images(tmp_path: Path) -> None:
