@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dlio_torch.config.arguments import refuse_repeated, split_argument
 from dlio_torch.config.layers import COMMAND_LINE
 from dlio_torch.config.schema import Config
 from dlio_torch.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dlio_torch.config.compose import Composed
 
 _EXAMPLE = 'overrides=["scale=tiny", "train.epochs=2"]'
 
@@ -26,6 +30,10 @@ def compose(recipe: str | Path | None = None, overrides: Sequence[str] = (), *, 
         ConfigError: a setting or an argument is wrong.
         DataError: ``dataset=auto``, and the data cannot be inspected.
     """
+    return _composed(recipe, overrides, world_size).config
+
+
+def _composed(recipe: str | Path | None, overrides: Sequence[str], world_size: int) -> Composed:
     from dlio_torch.config import compose as composition
     from dlio_torch.formats.core.registry import available
 
@@ -33,7 +41,7 @@ def compose(recipe: str | Path | None = None, overrides: Sequence[str] = (), *, 
     arguments = settings(recipe, overrides)
     try:
         refuse_repeated([split_argument(argument) for argument in arguments])
-        return composition.compose(arguments, world_size=world_size, formats=available()).config
+        return composition.compose(arguments, world_size=world_size, formats=available())
     except ConfigError as error:
         if COMMAND_LINE not in error.message:
             raise
@@ -62,14 +70,16 @@ def settings(recipe: str | Path | None, overrides: Sequence[str]) -> list[str]:
 
 def chosen(
     config: Config | None, recipe: str | Path | None, overrides: Sequence[str], *, world_size: int = 1
-) -> Config:
-    """The configuration that a function of this package was called with.
+) -> Composed:
+    """The configuration that a function of this package was called with, and what is known of its origin.
 
     Raises:
         ConfigError: an argument or a setting is wrong, or both a configuration and parts of one were given.
     """
+    from dlio_torch.config.compose import Composed
+
     if config is None:
-        return compose(recipe, overrides, world_size=world_size)
+        return _composed(recipe, overrides, world_size)
     if not isinstance(config, Config):
         raise ConfigError(
             f"config={config!r}: expected the configuration that compose() returns, not {_type(config)}",
@@ -80,7 +90,7 @@ def chosen(
             "a configuration, and recipe= or overrides= as well",
             hint="give the configuration alone, or compose(recipe=..., overrides=[...])",
         )
-    return config
+    return Composed(config, {}, [])
 
 
 def check_count(name: str, value: object, least: int = 1) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from dlio_torch.config.compose import Composed
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate import check_world
 from dlio_torch.data.dataset import description
@@ -34,11 +35,13 @@ class OpenedData:
         config: the experiment.
         format: reads the files.
         manifests: the files, by split.
+        fits_batch: whether the data may lower the batch size, which nobody set.
     """
 
     config: Config
     format: Format
     manifests: Mapping[str, Manifest]
+    fits_batch: bool = False
 
     @property
     def train(self) -> Manifest:
@@ -52,7 +55,7 @@ class OpenedData:
             ConfigError: batches, steps or ranks do not fit the data.
         """
         scaled = ["train.steps"] if self.config.scale.max_steps else []
-        config = fit_batch(self.config, self.manifests, world_size, {})
+        config = fit_batch(self.config, self.manifests, world_size, fits_batch=self.fits_batch)
         config = fit_steps(config, self.manifests, world_size, scaled)
         check_world(config, world_size, self.train.num_samples, self.train.num_files)
         order = plan_order(config, self.format, {"train": self.train}, rank, world_size)
@@ -60,7 +63,7 @@ class OpenedData:
         return config, order
 
 
-def open_data(config: Config) -> OpenedData:
+def open_data(composed: Composed) -> OpenedData:
     """Opens the data of an experiment; generates files that are missing.
 
     If another process generates the same data set, this one waits for it.
@@ -68,6 +71,7 @@ def open_data(config: Config) -> OpenedData:
     Raises:
         DlioError: data are missing, damaged or cannot be written, or an option needs a run.
     """
+    config = composed.config
     _refuse_options_of_runs(config)
     fmt = format_of(config)
     data = locate_data(config, fmt)
@@ -77,7 +81,7 @@ def open_data(config: Config) -> OpenedData:
         content = description.read_description(folder)
         if content is not None:
             description.use_description(content, folder, fmt)
-    return OpenedData(config, fmt, data.manifests)
+    return OpenedData(config, fmt, data.manifests, composed.fits_batch)
 
 
 def _generate(config: Config, fmt: Format) -> None:

@@ -113,7 +113,7 @@ def run(
         ThresholdMissed: a threshold of the configuration was missed.
     """
     check_count("ranks", ranks)
-    experiment = chosen(config, recipe, overrides, world_size=ranks)
+    experiment = chosen(config, recipe, overrides, world_size=ranks).config
     with tempfile.TemporaryDirectory(prefix="dlio_torch_") as folder:
         arguments, log = settings(recipe, overrides), Path(folder) / "log"
         if config is not None:

@@ -58,19 +58,24 @@ class _NamedSearch:
         """Add a folder or a job script to the plan, or the reason why it stays.
 
         Raises:
-            DataError: it does not exist.
+            DataError: it does not exist, or it is the root of the file system.
         """
-        if any(path.absolute() == item.path.absolute() for item in self.plan.removals):
-            return
         if not os.path.lexists(path):
             raise DataError(f"clean {path}: no such file or folder", hint="name a run, a study or a kept copy")
+        folder = _location(path)
+        if not folder.name:
+            raise DataError(
+                f"clean {path}: this is the root of the file system", hint="name a run, a study or a kept copy"
+            )
+        if any(folder == _location(item.path) for item in self.plan.removals):
+            return
         try:
             if scripts := files_of_job(path):
                 for file in scripts:
                     self._add(file, "run", survey_file(file))
                 return
             check_folder(path)
-            self._folder(path.absolute(), path)
+            self._folder(folder, path)
         except NotOwned as error:
             self._keep(path, f"{error}{_runs_within(path)}")
         except OSError as error:
@@ -94,6 +99,13 @@ class _NamedSearch:
     def _add(self, path: Path, kind: str, contents: removal.Contents, marker: Marker | None = None) -> None:
         size, files, linked = contents.size_bytes, contents.files, contents.linked
         self.plan.removals.append(Removal(path, kind, size, files, linked, marker))
+
+
+def _location(path: Path) -> Path:
+    """The path without links above its last part, ``..`` and ``.``; a link at its end stays a link."""
+    if path.name in ("", ".."):  # Path("."), whose name is that of the folder
+        return path.resolve()
+    return path.parent.resolve() / path.name
 
 
 def _runs_within(path: Path) -> str:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from dlio_torch.report.inspection_text import DataAmount
 
 _FORMAT = "dataset.format"
+_OF_GENERATED = ("dataset.root", "dataset.num_files", "dataset.num_files_eval", "dataset.num_subfolders")
+"""Options without effect on existing data."""
 
 
 def main(command: Command, launch: Launch) -> int:
@@ -77,6 +79,11 @@ def _settings(command: Command) -> dict[str, str]:
         if key == "dataset.path":
             raise ConfigError(
                 f"{key}={value} (command line): inspect takes the path as a word", hint=f"write inspect {value}"
+            )
+        if key in _OF_GENERATED:
+            raise ConfigError(
+                f"{key}={value} (command line): only generated data have this option, and inspect reads existing data",
+                hint=f"remove {key}",
             )
     return settings
 

@@ -27,7 +27,7 @@ from typing import Literal
 from dlio_torch.config import resources
 from dlio_torch.config.adjustments import adjust_loader
 from dlio_torch.config.arguments import split_argument
-from dlio_torch.config.existing_data import CUSTOM, NOTHING, PATH, Fragments, remarks_on, scale_of
+from dlio_torch.config.existing_data import CUSTOM, NOTHING, PATH, Fragments, has_shipped_batch, remarks_on, scale_of
 from dlio_torch.config.fields import groups, leaves, lookup, nearest
 from dlio_torch.config.layers import COMMAND_LINE, Stack, show, unknown
 from dlio_torch.config.recipe_blocks import ACCELERATORS, SCALES, add_accelerator, add_scale
@@ -60,6 +60,7 @@ class Composed:
         adjusted: options that the requested loader overrides or does not use, one line each.
         detail: what a run prints; no option, so that it is no part of the configuration.
         remarks: recipe and scale that were chosen because none was given, one line each.
+        fits_batch: whether a smaller amount of data may lower ``train.batch_size``, which nobody set.
     """
 
     config: Config
@@ -69,6 +70,7 @@ class Composed:
     adjusted: list[str] = field(default_factory=list)
     detail: Detail = "normal"
     remarks: tuple[str, ...] = ()
+    fits_batch: bool = False
 
 
 def compose(
@@ -123,6 +125,7 @@ def compose(
     _check_name(config, stack)
     _check_format(config, stack, formats)
     sources = {option.key: stack.source(option.key) for option, _ in leaves(config)}
+    fits_batch = has_shipped_batch(arguments, document, sources["train.batch_size"])
     notes: list[str] = []
     changed: dict[str, str] = {}
     if not resolved:
@@ -137,7 +140,7 @@ def compose(
     config, paths = with_local_paths(config)
     adjusted += paths
     remarks = [] if resolved else remarks_on(config, sources, arguments)
-    return Composed(config, sources, notes, frozenset(changed), adjusted, remarks=tuple(remarks))
+    return Composed(config, sources, notes, frozenset(changed), adjusted, remarks=tuple(remarks), fits_batch=fits_batch)
 
 
 def _recipe(arguments: list[tuple[str, str]], places: Resources) -> tuple[str, Document]:

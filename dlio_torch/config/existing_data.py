@@ -57,6 +57,20 @@ def data_path(arguments: Sequence[Argument], document: Document | None) -> str |
     return value if isinstance(value, str) and value not in (*NOTHING, "???") else None
 
 
+def has_shipped_batch(arguments: Sequence[Argument], document: Document, source: str) -> bool:
+    """Whether the batch size is the line of the shipped recipe ``custom``, which cannot know the user's data.
+
+    Args:
+        arguments: keys and values of the command line.
+        document: the recipe.
+        source: where ``train.batch_size`` was set.
+    """
+    recipe = next((value for key, value in reversed(arguments) if key == "recipe"), CUSTOM)
+    # A recipe by path may have the same label, and one in a user's folder the same name.
+    is_shipped = recipe == CUSTOM and document.label == f"recipes/{CUSTOM}.yaml"
+    return is_shipped and source == document.location_of(("train", "batch_size"))
+
+
 @dataclass
 class Fragments:
     """Adds fragments of ``conf/`` to the layers of an experiment; the choice ``auto`` is derived from the data.

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dlio_torch.data.engines import registry as engines
+from dlio_torch.errors import DataError
 from dlio_torch.formats.core import registry as formats
 from dlio_torch.formats.core.registry import DEFAULT, OptionGroup, all_facts, option_groups
 from dlio_torch.storage.registry import LOCAL, no_local_path, open_storage, scheme_of, storage_class, unknown_scheme
@@ -60,12 +61,17 @@ def inspected(path: str, format_name: str) -> tuple[dict[str, Any], list[tuple[s
         The options as a recipe holds them, and pairs of a problem and the ``key=value`` that solves it.
 
     Raises:
-        DataError: nothing is there, its format is unknown, or it cannot be read.
+        DataError: nothing is there, its format is unknown, it cannot be read, or the data set is a folder within.
     """
     # Here, because it imports the classes of the options that this module is asked for.
     from dlio_torch.formats.core.inspection import inspect_path
 
     inspection = inspect_path(path, format_name)
+    if inspection.path != path:
+        raise DataError(
+            f"dataset.path={path}: the data set is the folder {inspection.path}",
+            hint=f"set dataset.path={inspection.path}",
+        )
     questions = [(question.problem, question.setting) for question in inspection.description.questions]
     return {"fields": [], **inspection.settings()}, questions  # none of the recipe's fields stay
 

@@ -201,9 +201,10 @@ def nearest(word: str, known: Sequence[str], limit: int = 1, cutoff: float = 0.6
 def suggest(path: Sequence[str]) -> str:
     """Returns the hint for an unknown key: the option that replaces it, or the most similar valid keys."""
     for facts in all_facts():
-        for option, successor in facts.former.items():
+        for option, (successor, values) in facts.former.items():
             if ".".join(path) == facts.key(option):
-                return f"it is now {facts.key(successor)}"
+                changed = ", ".join(f"{new} for {old}" for old, new in values.items())
+                return f"it is now {facts.key(successor)}" + (f" ({changed})" if changed else "")
     prefix = tuple(path)
     while prefix and lookup(prefix) is None:
         prefix = prefix[:-1]

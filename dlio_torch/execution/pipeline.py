@@ -100,7 +100,7 @@ def prepare(context: RunContext, phases: Sequence[str]) -> PreparedRun:
         from dlio_torch.data.order.planning import fit_batch, fit_steps  # torch is not needed to generate data
 
         composed, world_size = context.composed, context.comm.world_size
-        config = fit_batch(prepared.config, prepared.manifests, world_size, composed.sources)
+        config = fit_batch(prepared.config, prepared.manifests, world_size, fits_batch=composed.fits_batch)
         config = fit_steps(config, prepared.manifests, world_size, composed.scaled)
         prepared = replace(prepared, config=config)
     samples = prepared.manifests["train"]

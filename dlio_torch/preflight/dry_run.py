@@ -52,7 +52,7 @@ def dry_run(composed: Composed, phases: Sequence[str] = ("generate", "train")) -
     if composed.config.dataset.path is None and "generate" not in phases and fmt.needs_files:
         check_present(data.manifests, fmt)
     train = data.manifests["train"]
-    config = fit_batch(composed.config, data.manifests, world_size, composed.sources)
+    config = fit_batch(composed.config, data.manifests, world_size, fits_batch=composed.fits_batch)
     config = fit_steps(config, data.manifests, world_size, composed.scaled)
     check_world(config, world_size, train.num_samples, train.num_files, composed.sources)
     order = plan_order(config, fmt, data.manifests, 0, world_size)

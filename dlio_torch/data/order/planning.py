@@ -6,8 +6,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dlio_torch.config.existing_data import CUSTOM
-from dlio_torch.config.layers import COMMAND_LINE
 from dlio_torch.config.schema import Config
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.order.held_plan import HeldPlan
@@ -92,21 +90,24 @@ def fit_steps(config: Config, manifests: Mapping[str, Manifest], world_size: int
     return replace(config, train=replace(train, steps=min(train.steps, given)))
 
 
-def fit_batch(config: Config, manifests: Mapping[str, Manifest], world_size: int, sources: Mapping[str, str]) -> Config:
-    """Limit the batch size of the recipe ``custom``, which cannot know the data, to the samples of a rank.
+def fit_batch(config: Config, manifests: Mapping[str, Manifest], world_size: int, *, fits_batch: bool) -> Config:
+    """Limit the batch size of the shipped recipe ``custom``, which cannot know the data, to the samples there are.
 
-    A size that the user sets stays, and is refused where the data do not fill a batch.
+    A size that the user sets stays, and is refused where the data do not fill a batch.  A batch of all ranks
+    (``train.batch_scope=global``) becomes a multiple of the number of ranks.
 
     Args:
         config: the experiment.
         manifests: the data, by split.
         world_size: all ranks.
-        sources: where each value was set; empty: the user set none.
+        fits_batch: see :class:`~dlio_torch.config.compose.Composed`.
     """
     train = config.train
-    if config.recipe != CUSTOM or config.dataset.path is None or sources.get("train.batch_size") == COMMAND_LINE:
+    if not fits_batch or config.dataset.path is None:
         return config
-    size = max(1, min(train.batch_size, manifests["train"].num_samples // world_size))
+    unit, ranks = (world_size, 1) if train.batch_scope == "global" else (1, world_size)
+    size = min(train.batch_size, manifests["train"].num_samples // ranks)
+    size = max(unit, size - size % unit)
     return replace(config, train=replace(train, batch_size=size))
 
 

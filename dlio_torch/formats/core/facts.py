@@ -89,7 +89,8 @@ class FormatFacts:
         suffixes: ends of file names that belong to the format, lower case.
         choices: choices in groups of ``conf/`` with which its users read it, such as ``{"access": "stream"}``; they
             take the place of the choice ``auto``.
-        former: options of earlier releases, each with the option to set in its place.
+        former: options of earlier releases, each with the option to set in its place, and the value of that option for
+            each value of the earlier one.
         content: ``module:function`` that adds what a file holds to a dictionary of JSON-able values, from headers and
             framing; called with the path of a file that is not to be trusted, and the dictionary, which has ``path``,
             ``bytes`` and ``format``.  What it added before an error stays.
@@ -118,7 +119,7 @@ class FormatFacts:
     based_on: ClassVar[str] = ""
     suffixes: ClassVar[tuple[str, ...]] = ()
     choices: ClassVar[Mapping[str, str]] = {}
-    former: ClassVar[Mapping[str, str]] = {}
+    former: ClassVar[Mapping[str, tuple[str, Mapping[str, str]]]] = {}
     content: ClassVar[str] = ""
     describe: ClassVar[str] = ""
     described_as: ClassVar[str] = ""

@@ -15,8 +15,11 @@ from typing import Any
 
 import yaml
 
+from dlio_torch.config.fields import lookup
+from dlio_torch.config.layers import COMMAND_LINE, show
 from dlio_torch.config.schema import FieldConfig
-from dlio_torch.errors import DataError
+from dlio_torch.config.yamlfile import parse_value
+from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.files.path_pattern import matching
 from dlio_torch.formats.core.data_description import DataDescription, OpenQuestion
 from dlio_torch.formats.core.data_listing import DataListing, files_below, files_listed
@@ -36,7 +39,7 @@ class Inspection:
     """Result of the inspection of a file, a folder or a pattern.
 
     Attributes:
-        path: as given.
+        path: as given; of a folder that holds nothing but a folder that is one data set, that folder.
         format: value of ``dataset.format``.
         described: the file, or the folder that is one data set, from which the description was made.
         files: number of files of this format below ``path``; 1 for a folder that is one data set.
@@ -68,10 +71,16 @@ class Inspection:
 
 
 def answered(inspection: Inspection, settings: Mapping[str, str]) -> Inspection:
-    """The inspection with ``settings`` (dotted key -> value), and without the questions that they answer."""
+    """The inspection with ``settings`` (dotted key -> value), and without the questions that they answer.
+
+    Raises:
+        ConfigError: a setting is no YAML, or names an element that a list does not have.
+    """
     questions = inspection.description.questions
     left = tuple(question for question in questions if question.setting.partition("=")[0] not in settings)
-    return replace(inspection, description=replace(inspection.description, questions=left), given=dict(settings))
+    result = replace(inspection, description=replace(inspection.description, questions=left), given=dict(settings))
+    result.settings()  # refuses a wrong setting before anything is printed
+    return result
 
 
 def set_option(tree: dict[str, Any], key: str, value: str) -> None:
@@ -79,14 +88,46 @@ def set_option(tree: dict[str, Any], key: str, value: str) -> None:
 
     Args:
         tree: the options, as a recipe holds them.
-        key: dotted key.
+        key: dotted key of an option.
         value: YAML.
+
+    Raises:
+        ConfigError: the value is no YAML, or a list has no such element.
     """
+    setting = f"{key}={show(value)} ({COMMAND_LINE})"
+    parse_value(value, setting)  # refuses tags and nesting without end
+    try:
+        content = yaml.safe_load(value)
+    except (yaml.YAMLError, ValueError) as error:  # a date such as 2026-02-31
+        raise ConfigError(f"{setting}: malformed YAML: {error}", hint="put the value in quotes") from None
     node: Any = tree
     *groups, name = key.split(".")[1:]
-    for group in groups:
-        node = node[int(group)] if isinstance(node, list) else node.setdefault(group, {})
-    node[int(name) if isinstance(node, list) else name] = yaml.safe_load(value)
+    for depth, group in enumerate(groups):
+        if isinstance(node, dict):
+            node = node.setdefault(group, [] if _is_list(key, depth + 2) else {})
+        else:
+            node = _elements(node, group, key, depth + 1, setting)[int(group)]
+    if isinstance(node, dict):
+        node[name] = content
+    else:
+        _elements(node, name, key, len(groups) + 1, setting)[int(name)] = content
+
+
+def _is_list(key: str, parts: int) -> bool:
+    """Whether the first ``parts`` parts of a key name a list."""
+    option = lookup(key.split(".")[:parts])
+    return option is not None and option.kind in ("list", "values")
+
+
+def _elements(node: Any, name: str, key: str, parts: int, setting: str) -> list[Any]:
+    """A list that has an element ``name``; the first ``parts`` parts of ``key`` name the list."""
+    above = ".".join(key.split(".")[:parts])
+    if not isinstance(node, list):
+        raise ConfigError(f"{setting}: {above} is {show(node)}, which has no {name}", hint=f"correct {above}")
+    if int(name) < len(node):
+        return node
+    last = f"the last one is {above}.{len(node) - 1}" if node else f"set the whole list: {above}=[...]"
+    raise ConfigError(f"{setting}: {above} has {counted(len(node), 'element')}", hint=last)
 
 
 def inspect_path(path: str, format_name: str = "") -> Inspection:
@@ -135,13 +176,8 @@ def _reading(kind: FormatFacts, format_name: str) -> FormatFacts:
 
 def _of_files(path: str, listing: DataListing, format_name: str) -> Inspection:
     """Describes the most frequent format among the files of a listing."""
-    for folder, kind in listing.data_sets:
-        if not format_class(kind.name).in_folders:
-            raise DataError(
-                f"{path} holds {len(listing.data_sets)} folders that are data sets: "
-                f"{_some([str(inner) for inner, _ in listing.data_sets])}",
-                hint=f"name one of them, for example {folder}",
-            )
+    if not all(format_class(kind.name).in_folders for _, kind in listing.data_sets):
+        return _of_inner_folder(path, listing, format_name)
     kinds: Counter[str] = Counter(kind.name for _, kind in listing.data_sets)
     places: dict[str, list[Path]] = {}
     for folder, kind in listing.data_sets:
@@ -167,6 +203,23 @@ def _of_files(path: str, listing: DataListing, format_name: str) -> Inspection:
             others[f"of format {other} (dataset.format={other} reads them)"] = count
     others |= listing.not_data()
     return replace(_described(path, facts(name), sorted(places[name]), files, others), is_partial=listing.is_partial)
+
+
+def _of_inner_folder(path: str, listing: DataListing, format_name: str) -> Inspection:
+    """Describes the only folder of a listing that is one data set.
+
+    Raises:
+        DataError: there are several, or its format is not the one that the user names.
+    """
+    (folder, kind), *more = listing.data_sets
+    if more or format_name not in ("", kind.name):
+        count = counted(len(more) + 1, "folder that is a data set", "folders that are data sets")
+        names = _some([str(inner) for inner, _ in listing.data_sets])
+        raise DataError(f"{path} holds {count}: {names}", hint=f"name one of them, for example {folder}")
+    result = _described(str(folder), kind, [folder], 1, {**listing.counts, **listing.not_data()})
+    note = f"the data set is the folder {folder.name} in {path}, so dataset.path must name that folder"
+    notes = (note, *result.description.notes)
+    return replace(result, description=replace(result.description, notes=notes), is_partial=listing.is_partial)
 
 
 def _described(

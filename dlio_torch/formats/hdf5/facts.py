@@ -33,7 +33,9 @@ class Hdf5Facts(FormatFacts):
     suffixes: ClassVar[tuple[str, ...]] = (".h5", ".hdf5", ".he5", ".nxs", ".h5ad")
     describe: ClassVar[str] = "dlio_torch.formats.hdf5.describe:describe"
     content: ClassVar[str] = "dlio_torch.formats.hdf5.content:read_content"
-    former: ClassVar[Mapping[str, str]] = {"open_arrays": "reopen (none for with_file, array for each_read)"}
+    former: ClassVar[Mapping[str, tuple[str, Mapping[str, str]]]] = {
+        "open_arrays": ("reopen", {"with_file": "none", "each_read": "array"})
+    }
 
     def check(self, config: Config, fail: Fail) -> None:
         data, options = config.dataset, config.dataset.of(Hdf5Config)

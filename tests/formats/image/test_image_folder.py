@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from straced import needs_strace, straced
 
+from dlio_torch import cli
 from dlio_torch.api.datasets import dataset
 from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.errors import ConfigError, DataError
@@ -339,6 +340,24 @@ def test_folders_of_any_arrangement_are_read_if_the_format_is_named(tmp_path: Pa
     assert inspection.description.samples == 24
     assert inspection.description.details["classes"] == 2
     assert "not read, since no image has their suffix: 1 file (.csv 1)" in inspection.description.notes
+
+
+def test_the_only_data_set_in_a_folder_is_inspected_and_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outer, inner = tmp_path / "photos", tmp_path / "photos" / "train"
+    make_folder(inner)
+    (outer / "README.txt").write_text("of the user")
+    assert cli.main(["inspect", str(outer)]) == 0
+    text = capsys.readouterr().out
+    assert f"python -m dlio_torch dataset.path={inner}\n" in text
+    assert f"path: {inner}" in text.replace("\n", "")
+    assert f"the data set is the folder train in {outer}" in " ".join(text.split())
+    assert "1 .txt" in text
+    with pytest.raises(DataError, match=r"holds 1 folder that is a data set: .*train; name one of them"):
+        inspect_path(str(outer), "csv")
+    with pytest.raises(DataError, match=r"the data set is the folder .*photos/train; set dataset\.path=.*photos/train"):
+        dataset(overrides=[f"dataset.path={outer}"])
 
 
 def test_masks_follow_their_images(tmp_path: Path) -> None:

@@ -104,6 +104,27 @@ def test_paths_may_hold_an_equals_sign() -> None:
     assert not Path("runs/a=b").exists()
 
 
+def test_a_folder_that_is_named_twice_is_planned_once(capsys: pytest.CaptureFixture[str]) -> None:
+    first = run("mine")
+    assert keep_earlier(first, "output.dir") is not None
+    run("mine")
+    Path("link").symlink_to(".")
+    names = ["mine.1", "mine/../mine.1", "link/mine.1", str(Path("mine.1").absolute())]
+    assert cli.main(["clean", *names, "--yes"]) == 0
+    assert capsys.readouterr().out.count("mine.1: ") == 1
+    assert [path.name for path in sorted(Path().iterdir())] == ["link", "mine"]
+
+
+@pytest.mark.parametrize("path", ["/", "//", "/../", "/tmp/.."])
+def test_the_root_of_the_file_system_is_refused_in_one_line(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run("mine")
+    assert cli.main(["clean", "mine", path, "--yes"]) == 3
+    error = capsys.readouterr().err
+    assert "this is the root of the file system" in error
+    assert error.count("\n") == 1
+    assert Path("mine").exists()
+
+
 def test_a_staged_copy_goes_with_its_marker() -> None:
     Path("copies").mkdir()
     Path("copies/x.h5").write_text("x")

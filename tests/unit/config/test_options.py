@@ -8,8 +8,10 @@ import pytest
 from option_reads import Reads, schema_classes
 
 import dlio_torch
-from dlio_torch.config.fields import Option, walk
+from dlio_torch.config.convert import convert
+from dlio_torch.config.fields import Option, lookup, suggest, walk
 from dlio_torch.config.schema import AccessConfig, Config
+from dlio_torch.formats.core.registry import all_facts
 
 PACKAGE = Path(dlio_torch.__file__).parent
 # These change an experiment while it is composed; what they change is what the rest reads.  ``accelerator`` is the
@@ -59,3 +61,17 @@ def plan(config: Config, path: Path) -> int:
         ("FieldConfig", "length_mean"),
     }
     assert "partition" in classes[AccessConfig.__name__]
+
+
+def test_the_successors_of_earlier_options_are_options_with_these_values() -> None:
+    successors = [(kind, *entry) for kind in all_facts() for entry in kind.former.items()]
+    assert successors
+    for kind, former, (successor, values) in successors:
+        assert lookup(kind.key(former).split(".")) is None
+        option = lookup(kind.key(successor).split("."))
+        assert option is not None
+        for old, new in values.items():
+            convert(new, option)
+            advice = suggest(kind.key(former).split("."))
+            assert advice.startswith(f"it is now {kind.key(successor)} (")
+            assert f"{new} for {old}" in advice
