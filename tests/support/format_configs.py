@@ -33,14 +33,14 @@ ANY = DatasetConfig(
 
 IMAGE = replace(ANY, samples_per_file=1, fields=[FieldConfig("image", "uint8", [16, 12, 3])])
 FOLDER = ImageConfig(transform="random_resized_crop", size=16, classes=False, width_mean=40, height_mean=30)
+ARRAY = replace(ANY, fields=ANY.fields[:1])
 OTHERS = {
     "jpeg": IMAGE,
     "png": IMAGE,
     "imagefolder": replace(IMAGE, fields=[], image=FOLDER),
-    "indexed_binary": replace(ANY, fields=ANY.fields[:1]),
+    "indexed_binary": ARRAY,
+    "lmdb": ARRAY,
 }
-ARRAY = replace(ANY, fields=ANY.fields[:1])
-OTHERS = {"jpeg": IMAGE, "png": IMAGE, "indexed_binary": ARRAY, "lmdb": ARRAY}
 """Options of formats that take no others."""
 
 ONE_SAMPLE = ("jpeg", "png", "imagefolder")  # a file never holds more
