@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,7 @@ import h5py
 import numpy as np
 import pytest
 import yaml
-from ranks import clean_environ
+from own_data import command, summary_of
 from strace import READS
 from straced import needs_strace, results, straced
 
@@ -50,16 +48,6 @@ else:
         images[i], labels[i]
     f.close()
 """
-
-
-def command(*arguments: str, cwd: Path) -> str:
-    ended = subprocess.run(
-        [sys.executable, "-m", "dlio_torch", *arguments],
-        cwd=cwd, env=clean_environ(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr
-    assert "Traceback" not in ended.stderr
-    return ended.stdout
 
 
 @pytest.fixture(params=LAYOUTS)
@@ -109,5 +97,5 @@ def test_inspect_writes_a_recipe_that_reads_the_file(tmp_path: Path) -> None:
     assert "a sample    images uint8 [8, 8]; labels int64" in shown
     assert yaml.safe_load((tmp_path / "mine.yaml").read_text())["dataset"]["format"] == "hdf5"
     command("recipe=mine.yaml", "output.dir=run", cwd=tmp_path)
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    summary = summary_of(tmp_path)
     assert summary["warmup"]["samples"] + summary["train"]["samples"] == SAMPLES

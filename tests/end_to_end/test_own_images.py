@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from own_data import summary_of, traced_command, training_reads
-from ranks import clean_environ
+from own_data import command, summary_of, traced_command, training_reads
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
 
@@ -34,10 +31,9 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_own_images_are_inspected(photos: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "dlio_torch", "inspect", str(photos), "--output", "mine.yaml"]
-    done = subprocess.run(command, cwd=tmp_path, env=clean_environ(), capture_output=True, text=True, check=True)
-    assert "imagefolder" in done.stdout
-    assert ".jpg 48, .jpeg 24, .png 24, .webp 24" in done.stdout
+    shown = command("inspect", str(photos), "--output", "mine.yaml", cwd=tmp_path)
+    assert "imagefolder" in shown
+    assert ".jpg 48, .jpeg 24, .png 24, .webp 24" in shown
     assert "random_resized_crop" in (tmp_path / "mine.yaml").read_text()
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
+from own_data import command, summary_of
 from ranks import REPO
 from strace import READS, need_strace
 from straced import results, straced
@@ -27,20 +25,12 @@ for shard in json.load(open("index.json"))["shards"]:
 """
 
 
-def dlio_torch(*arguments: str, cwd: Path) -> str:
-    ended = subprocess.run(
-        [sys.executable, "-m", "dlio_torch", *arguments], cwd=cwd, capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
-
-
 def test_shards_of_the_library(tmp_path: Path) -> None:
     need_strace()
     shutil.copytree(GOLDEN, tmp_path / "data")
     arguments = ("train.batch_size=1", "trace.posix=true", "output.dir=run")
-    dlio_torch("dataset.path=data", *arguments, cwd=tmp_path)
-    figures = json.loads((tmp_path / "run" / "summary.json").read_text())
+    command("dataset.path=data", *arguments, cwd=tmp_path)
+    figures = summary_of(tmp_path)
     assert figures["reads"]["samples"] == SAMPLES
     plain = straced(PLAIN, tmp_path / "data")
     files = {Path(row["file"]).name: row for row in figures["posix"]["files"]["rows"] if row["file"].endswith(".mds")}

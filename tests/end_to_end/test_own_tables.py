@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from file_calls import calls_on_files
+from own_data import command, python, summary_of
+from ranks import clean_environ
 from strace import READS, need_strace
 
 pd = pytest.importorskip("pandas", reason="pandas is not installed")
@@ -40,25 +38,7 @@ file.read_row_group(0, columns=["text", "number", "value", "truth"], use_threads
 
 
 def offline(folder: Path) -> dict[str, str]:
-    return {**os.environ, "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(folder / "home")}
-
-
-def command(*arguments: str, cwd: Path) -> str:
-    ended = subprocess.run(
-        [sys.executable, *arguments], cwd=cwd, env=offline(cwd), capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert "Traceback" not in ended.stderr
-    return ended.stdout
-
-
-def dlio_torch(*arguments: str, cwd: Path) -> str:
-    return command("-m", "dlio_torch", *arguments, cwd=cwd)
-
-
-def summary(folder: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((folder / "run" / "summary.json").read_text())
-    return content
+    return clean_environ() | {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(folder / "home")}
 
 
 def test_a_table_that_pandas_wrote(tmp_path: Path) -> None:
@@ -74,11 +54,11 @@ def test_a_table_that_pandas_wrote(tmp_path: Path) -> None:
         }
     )
     frame.to_parquet(tmp_path / "table.parquet")
-    shown = json.loads(dlio_torch("inspect", "table.parquet", "--json", cwd=tmp_path))
+    shown = json.loads(command("inspect", "table.parquet", "--json", cwd=tmp_path))
     assert (shown["format"], shown["samples"], shown["questions"]) == ("parquet", ROWS, [])
     assert {array["name"] for array in shown["arrays"] if array["note"]} == {"rare", "time"}
-    dlio_torch("dataset.path=table.parquet", "trace.posix=true", "output.dir=run", cwd=tmp_path)
-    figures = summary(tmp_path)
+    command("dataset.path=table.parquet", "trace.posix=true", "output.dir=run", cwd=tmp_path)
+    figures = summary_of(tmp_path)
     assert figures["reads"]["samples"] == ROWS
     (file,) = figures["posix"]["files"]["rows"]
     plain = calls_on_files(READ_TABLE, tmp_path, ".parquet", env=offline(tmp_path))["table.parquet"]
@@ -88,12 +68,14 @@ def test_a_table_that_pandas_wrote(tmp_path: Path) -> None:
 
 def test_a_data_set_that_datasets_saved(tmp_path: Path) -> None:
     need_strace()
-    command("-c", SAVE, cwd=tmp_path)
-    text = dlio_torch("inspect", "saved", cwd=tmp_path)
+    python("-c", SAVE, cwd=tmp_path, environ=offline(tmp_path))
+    text = command("inspect", "saved", cwd=tmp_path, environ=offline(tmp_path))
     assert f"samples         {ROWS}" in text
     assert "text uint8 [~42.6]; label int64" in text
-    output = dlio_torch("dataset.path=saved", "trace.posix=true", "output.dir=run", cwd=tmp_path)
-    figures = summary(tmp_path)
+    output = command(
+        "dataset.path=saved", "trace.posix=true", "output.dir=run", cwd=tmp_path, environ=offline(tmp_path)
+    )
+    figures = summary_of(tmp_path)
     assert figures["reads"]["samples"] == ROWS
     # Samples are read by page faults: no call reads them, here as in the application.
     plain = calls_on_files(LOAD, tmp_path, ".arrow", env=offline(tmp_path))

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from ranks import clean_environ
-from strace import READS, Call, need_strace, trace
+from own_data import command, summary_of, traced_command
+from strace import READS, Call
 
 TOKENS, WINDOW = 300_000, 1024
 SAMPLES = (TOKENS - 1) // WINDOW
@@ -29,13 +25,6 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def run(folder: Path, *arguments: str) -> list[Call]:
-    """The system calls of one command."""
-    need_strace()
-    command = [sys.executable, "-m", "dlio_torch", *arguments]
-    return trace(command, folder / "strace", cwd=folder, env=clean_environ())
-
-
 def training(calls: list[Call], path: Path) -> list[Call]:
     """The calls between the two looks at the kernel's counters that the summary's bytes come from."""
     looks = [i for i, call in enumerate(calls) if re.fullmatch(r"/proc/\d+/io", call.path) and call.result > 0]
@@ -44,19 +33,13 @@ def training(calls: list[Call], path: Path) -> list[Call]:
     return part
 
 
-def summary(folder: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((folder / "run" / "summary.json").read_text())
-    return content
-
-
 def test_inspect_asks_and_the_run_maps_the_file(tokens: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "dlio_torch", "inspect", str(tokens)]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=clean_environ())
+    shown = command("inspect", str(tokens), cwd=tmp_path)
     setting = "dataset.tokens.dtype=uint16"
-    assert "does not state their type" in " ".join(shown.stdout.split())
-    assert setting in shown.stdout
-    calls = training(run(tmp_path, f"dataset.path={tokens}", setting, "output.dir=run"), tokens)
-    done = summary(tmp_path)
+    assert "does not state their type" in " ".join(shown.split())
+    assert setting in shown
+    calls = training(traced_command(tmp_path, f"dataset.path={tokens}", setting, "output.dir=run"), tokens)
+    done = summary_of(tmp_path)
     assert done["dataset"]["layout"]["samples"] == SAMPLES
     steps = SAMPLES // 32
     assert done["warmup"]["samples"] + done["train"]["samples"] == steps * 32
@@ -70,8 +53,8 @@ def test_inspect_asks_and_the_run_maps_the_file(tokens: Path, tmp_path: Path) ->
 
 def test_the_run_reads_the_file(tokens: Path, tmp_path: Path) -> None:
     settings = ["dataset.tokens.dtype=uint16", "dataset.tokens.memory_map=false"]
-    calls = training(run(tmp_path, f"dataset.path={tokens}", *settings, "output.dir=run"), tokens)
-    done = summary(tmp_path)
+    calls = training(traced_command(tmp_path, f"dataset.path={tokens}", *settings, "output.dir=run"), tokens)
+    done = summary_of(tmp_path)
     assert done["dataset"]["layout"]["samples"] == SAMPLES
     reads = [call for call in calls if call.name in READS and call.result > 0]
     assert done["io"]["rchar_bytes"] == sum(call.result for call in reads)

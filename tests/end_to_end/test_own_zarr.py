@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from calls_by_file import below, calls_by_file
+from own_data import command, summary_of
 from strace import READS, need_strace
 
 zarr = pytest.importorskip("zarr", minversion="3", reason="zarr 3 is not installed")
@@ -27,14 +25,6 @@ for i in range(96):
 """
 
 
-def dlio_torch(*arguments: str, cwd: Path) -> str:
-    command = [sys.executable, "-m", "dlio_torch", *arguments]
-    ended = subprocess.run(command, cwd=cwd, env=dict(os.environ), capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    assert "Traceback" not in ended.stderr
-    return ended.stdout
-
-
 def test_a_store_that_zarr_wrote(tmp_path: Path) -> None:
     need_strace()
     folder = (tmp_path / "own").resolve()
@@ -43,11 +33,11 @@ def test_a_store_that_zarr_wrote(tmp_path: Path) -> None:
     group.create_array("images", shape=images.shape, chunks=(1, 24, 24, 3), dtype="u1", compressors=None)[:] = images
     group.create_array("labels", shape=(SAMPLES,), chunks=(16,), shards=(48,), dtype="i8")[:] = np.arange(SAMPLES)
     group.create_array("class_names", shape=(10,), dtype="i4")[:] = 1
-    shown = json.loads(dlio_torch("inspect", "own.zarr", "--json", cwd=folder))
+    shown = json.loads(command("inspect", "own.zarr", "--json", cwd=folder))
     assert (shown["format"], shown["samples"], shown["questions"]) == ("zarr", SAMPLES, [])
     options = ("loader.num_workers=2", "trace.posix=true", "output.dir=run")
-    dlio_torch("dataset.path=own.zarr", *options, cwd=folder)
-    summary = json.loads((folder / "run" / "summary.json").read_text())
+    command("dataset.path=own.zarr", *options, cwd=folder)
+    summary = summary_of(folder)
     assert summary["reads"]["samples"] == SAMPLES
     (rank,) = summary["posix"]["ranks"]
     plain = [call for calls in below(calls_by_file(READ, folder), "own.zarr").values() for call in calls]

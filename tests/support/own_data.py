@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,33 @@ from ranks import clean_environ
 from strace import READS, Call, need_strace, trace
 
 
+def python(*arguments: str, cwd: Path, environ: Mapping[str, str] | None = None) -> str:
+    """Output of one call of the interpreter, which ends well and without a traceback.
+
+    Args:
+        arguments: of the interpreter.
+        cwd: the folder in which it runs.
+        environ: further variables.
+    """
+    ended = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=cwd, env=clean_environ() | dict(environ or {}), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    assert "Traceback" not in ended.stderr
+    return ended.stdout
+
+
+def command(*arguments: str, cwd: Path, environ: Mapping[str, str] | None = None) -> str:
+    """Output of one command of dlio_torch; arguments as of :func:`python`."""
+    return python("-m", "dlio_torch", *arguments, cwd=cwd, environ=environ)
+
+
 def traced_command(folder: Path, *arguments: str) -> list[Call]:
     """The system calls of one command in a folder."""
     need_strace()
-    command = [sys.executable, "-m", "dlio_torch", *arguments]
-    return trace(command, folder / "strace", cwd=folder, env=clean_environ())
+    traced = [sys.executable, "-m", "dlio_torch", *arguments]
+    return trace(traced, folder / "strace", cwd=folder, env=clean_environ())
 
 
 def summary_of(folder: Path) -> dict[str, Any]:

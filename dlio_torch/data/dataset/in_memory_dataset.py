@@ -32,7 +32,7 @@ class InMemoryDataset(Dataset[Batch]):
     def __init__(self, source: SampleDataset, wanted: Sequence[int], recorder: Recorder = NULL) -> None:
         self._length = len(source)
         self._recorder = recorder
-        self._all = source.__getitems__(wanted)  # tensors: workers that begin anew share their memory
+        self._all = source.__getitems__(wanted)  # tensors: workers that begin again share their memory
         # After each sample, the rows so far of a variable-length array.
         self._ends = {
             name.removesuffix(LENGTHS): np.cumsum(lengths.numpy())

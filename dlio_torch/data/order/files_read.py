@@ -44,7 +44,7 @@ def files_read(
         evaluates &= 0 in ranks
     evaluation = manifests.get("eval") if evaluates else None
     reads_own_files = config.access.partition in ("files", "slices") and config.access.pattern != "lanes"
-    # A stream also opens files whose samples wait in its pool when the epoch ends.  Where files are dealt anew in each
+    # A stream also opens files whose samples wait in its pool when the epoch ends.  If files are dealt again in each
     # pass, which these are depends on its workers.
     stream = config.access.pattern == "stream"
     whole = not reads_own_files or (stream and config.access.shard == "after_shuffle")

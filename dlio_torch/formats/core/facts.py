@@ -242,7 +242,7 @@ class FormatFacts:
     def recognises(self, path: Path, head: bytes) -> bool:
         """Whether a file without magic bytes has this format, judged by its content and not only by its suffix.
 
-        Of a format that is :attr:`based_on` another, whether a file of the other one is its special case.
+        If a format is :attr:`based_on` another: whether a file of the other one is its special case.
 
         Args:
             path: of a regular file.

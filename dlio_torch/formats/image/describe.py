@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ _ORIENTATION = 0x0112  # EXIF
 _UPRIGHT = 1
 _MOST_NAMES = 1000
 _SHOWN = 4
+_UNLABELLED = "a pattern is read without labels; dataset.image.classes=true takes them from the folders"
 
 
 def describe_pixels(path: Path) -> DataDescription:
@@ -33,8 +35,12 @@ def describe_pixels(path: Path) -> DataDescription:
     return DataDescription((field,), samples=1, arrays=(StoredArray("image", mode, (height, width)),))
 
 
-def describe(path: Path) -> DataDescription:
+def describe(path: Path, files: Sequence[Path] = ()) -> DataDescription:
     """Describes an image file, or a folder of images with class folders or without.
+
+    Args:
+        path: of the file or the folder.
+        files: all files of a pattern.
 
     Raises:
         DataError: no image, or a folder without images.
@@ -45,7 +51,7 @@ def describe(path: Path) -> DataDescription:
             options=_options(classes=False),
             samples=1,
             arrays=(StoredArray("image", mode, (height, width), stored_bytes=path.stat().st_size),),
-            notes=_transform_notes(),
+            notes=(*_transform_notes(), *([_UNLABELLED] if len(files) > 1 else [])),
         )
     flat = holds_images(name for name in first_names(path, _MOST_NAMES) if not (path / name).is_dir())
     names = image_names(path, classes=not flat)

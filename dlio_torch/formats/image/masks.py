@@ -33,7 +33,7 @@ class Masks:
     def __init__(self, value: str, images: Path | None) -> None:
         self.folder = not value.startswith("*")
         self.ending = value[1:]
-        self._root = Path(value)
+        self._root = Path(value).expanduser()  # shells leave a ~ behind "=" as it is
         if not self.folder and (not self.ending.lower().endswith(SUFFIXES) or "*" in self.ending):
             raise ConfigError(
                 f"dataset.image.masks={value}: the name of a mask beside its image is * and an ending",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,23 +54,28 @@ class _OpenEnvironment:
 
     environment: Any
     pid: int
-    users: int = 1
+    users: int = 0
 
 
 @dataclass
 class _EnvironmentTable:
-    """Environments by the identity of their file."""
+    """Environments by the identity of their file.
 
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    The lock can be taken again by its thread, since a reader may be collected at any place.
+    """
+
+    lock: threading.RLock = field(default_factory=threading.RLock)
     opened: dict[tuple[int, int], _OpenEnvironment] = field(default_factory=dict)
 
 
 _TABLE = _EnvironmentTable()
-os.register_at_fork(after_in_child=lambda: setattr(_TABLE, "lock", threading.Lock()))
+os.register_at_fork(after_in_child=lambda: setattr(_TABLE, "lock", threading.RLock()))
 
 
 class SharedEnvironment:
     """Environment that is open for one reader, and for others of the process at the same time.
+
+    It is closed with its last reader, at the latest when nobody refers to that one.
 
     Args:
         path: folder or file.
@@ -85,19 +91,37 @@ class SharedEnvironment:
         with os_errors(path):
             status = os.stat(data_file(path))
         self._key = status.st_dev, status.st_ino
-        self._opened: _OpenEnvironment | None = self._acquired(status.st_size)
+        self._opened: _OpenEnvironment
+        self._lease: weakref.finalize[..., SharedEnvironment] | None = None
+        self._acquired(status.st_size)
 
-    def _acquired(self, size: int) -> _OpenEnvironment:
+    def _acquired(self, size: int) -> Any:
+        """Takes part in the open environment of this process, which is opened if there is none."""
         with _TABLE.lock:
-            present = _TABLE.opened.get(self._key)
-            if present is not None and present.pid == os.getpid():
-                present.users += 1
-                return present
-            if present is not None:
-                present.environment.close()  # the parent's
-            opened = _OpenEnvironment(_open(self.path, self._options, size), os.getpid())
-            _TABLE.opened[self._key] = opened
+            lease = self._lease
+            if lease is not None and _is_ours(self._opened):
+                return self._opened.environment  # another thread was first
+            while True:
+                opened = self._present(size)
+                opened.users += 1
+                if _TABLE.opened.get(self._key) is opened:  # else its last reader went just before
+                    break
+            self._opened = opened
+            self._lease = weakref.finalize(self, _release, self._key, opened)
+            self._lease.atexit = False  # a thread may still read
+            if lease is not None:
+                lease.detach()  # that of the process before the fork
+            return opened.environment
+
+    def _present(self, size: int) -> _OpenEnvironment:
+        """The entry of the table, which is made if there is none of this process."""
+        opened = _TABLE.opened.get(self._key)
+        if opened is not None and _is_ours(opened):
             return opened
+        if opened is not None:
+            opened.environment.close()  # the parent's
+        opened = _TABLE.opened[self._key] = _OpenEnvironment(_open(self.path, self._options, size), os.getpid())
+        return opened
 
     def get(self) -> Any:
         """The library's environment; opens it again in a process that was forked since.
@@ -105,26 +129,35 @@ class SharedEnvironment:
         Raises:
             DataError: it is not there any more.
         """
-        opened = self._opened
-        if opened is None:
+        if self._lease is None or not self._lease.alive:
             raise ValueError(f"{self.path} is closed")
-        if opened.pid != os.getpid():
-            with os_errors(self.path):
-                size = os.stat(data_file(self.path)).st_size
-            opened = self._opened = self._acquired(size)
-        return opened.environment
+        if _is_ours(self._opened):
+            return self._opened.environment
+        with os_errors(self.path):
+            size = os.stat(data_file(self.path)).st_size
+        return self._acquired(size)
 
     def close(self) -> None:
         """Closes the environment if this was its last reader."""
-        opened, self._opened = self._opened, None
-        if opened is None or opened.pid != os.getpid():
-            return
-        with _TABLE.lock:
-            opened.users -= 1
-            if not opened.users:
-                opened.environment.close()
-                if _TABLE.opened.get(self._key) is opened:
-                    del _TABLE.opened[self._key]
+        if self._lease is not None:
+            self._lease()
+
+
+def _is_ours(opened: _OpenEnvironment) -> bool:
+    """Whether this process opened an environment, and not the one that it was forked from."""
+    return opened.pid == os.getpid()
+
+
+def _release(key: tuple[int, int], opened: _OpenEnvironment) -> None:
+    """Closes an environment whose last reader goes."""
+    if not _is_ours(opened):
+        return
+    with _TABLE.lock:
+        opened.users -= 1
+        if not opened.users:
+            opened.environment.close()
+            if _TABLE.opened.get(key) is opened:
+                del _TABLE.opened[key]
 
 
 def _open(path: Path, options: LmdbConfig, size: int) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -16,6 +16,7 @@ from dlio_torch.formats.mds.shard import VERSION, StoredColumn, columns_of, read
 
 INDEX = "index.json"
 """Name of the file."""
+_UNPACKERS = {".zstd": "zstd -d", ".gz": "gunzip -k", ".bz2": "bunzip2 -k", ".br": "brotli -d"}
 _HINT = "the index is damaged; write the data set again, or remove index.json to read the shards by their own heads"
 
 
@@ -78,6 +79,40 @@ def _shard(entry: Mapping[str, Any], path: Path) -> IndexedShard:
     if type(samples) is not int or type(size) is not int or min(samples, size) < 0:
         raise ValueError("a shard has no valid number of samples or bytes")
     return IndexedShard(columns_of(entry, path), samples, size, _name(packed) if packed else "")
+
+
+def check_complete(folder: Path, names: Sequence[str]) -> None:
+    """Raise unless all shards are there that the indices of a data set name.
+
+    Args:
+        folder: of the data set, with an index in it or in folders below.
+        names: paths of the shards that are there, relative to the folder.
+
+    Raises:
+        DataError: names the first missing shard.
+    """
+    there = {Path(name) for name in names}
+    for inner in sorted({Path(), *(path.parent for path in there)}):
+        for name, entry in (read_index(folder / inner) or {}).items():
+            if inner / name in there:
+                continue
+            packed = folder / inner / entry.compressed
+            if entry.compressed and packed.exists():
+                raise DataError(
+                    f"{packed.with_name(name)} is not there, but compressed as {packed.name}, which MosaicML Streaming "
+                    "unpacks into its local folder before it reads it",
+                    hint=_unpacked(packed),
+                )
+            raise DataError(
+                f"{folder / inner / INDEX} names {name}, which does not exist",
+                hint=f"complete the folder, or set dataset.path='{folder}/*.mds' to read the shards that are there",
+            )
+
+
+def _unpacked(packed: Path) -> str:
+    program = _UNPACKERS.get(packed.suffix)
+    example = f", for example by `{program} {packed.parent}/*{packed.suffix}`" if program else ""
+    return f"unpack all shards in place{example}"
 
 
 def write_index(folder: Path, names: list[str]) -> None:

@@ -14,7 +14,7 @@ from dlio_torch.errors import DataError
 from dlio_torch.formats.core.buffered_file import read_header
 from dlio_torch.formats.core.layout import ArrayLayout, FileLayout, Ints, Listed, RecordLayout, Records
 from dlio_torch.formats.core.layout_in_memory import held, held_samples
-from dlio_torch.formats.webdataset.member_codec import array_of
+from dlio_torch.formats.webdataset.member_codec import array_of, rows_fit
 from dlio_torch.formats.webdataset.members import SampleMember
 from dlio_torch.formats.webdataset.options import WebdatasetConfig
 from dlio_torch.formats.webdataset.reader import read_all
@@ -103,8 +103,8 @@ def _npy_head(path: Path, descriptor: int, offset: int, size: int, member: Sampl
         head = os.pread(descriptor, min(size, _LONG_NPY_HEAD), offset)
     header = read_header(io.BytesIO(head), size, path, name)
     spec = member.spec
-    shape = header.shape[1:] if spec.variable else header.shape
-    if header.dtype != spec.dtype or not header.dtype.isnative or shape != spec.shape:
+    fits = rows_fit(spec, header.shape) if spec.variable else header.shape == spec.shape
+    if header.dtype != spec.dtype or not header.dtype.isnative or not fits:
         raise DataError(
             f"{path}: array {name} is {header.dtype}{list(header.shape)}, but dataset.fields expect "
             f"{spec.dtype}{list(spec.shape)}",

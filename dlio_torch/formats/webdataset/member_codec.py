@@ -6,7 +6,6 @@ import functools
 import io
 import json
 import math
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from dlio_torch.errors import DataError, MissingPackageError
 from dlio_torch.formats.core import payload
 from dlio_torch.formats.core.batch import ArraySpec
 from dlio_torch.formats.webdataset.members import SampleMember
+from dlio_torch.formats.webdataset.quiet_decoding import quiet
 
 if TYPE_CHECKING:
     from webdataset.autodecode import Decoder
@@ -46,8 +46,6 @@ def decoder(images: str) -> Decoder:
             f"dataset.webdataset.decode={images} needs Pillow, which is not installed",
             hint="pip install 'dlio-torch[image]', or set dataset.webdataset.decode=basic",
         ) from error
-    # Pillow remarks on files that it reads all the same, such as palettes with transparency.
-    warnings.filterwarnings("ignore", module=r"PIL\.")
     return library.autodecode.Decoder([library.autodecode.ImageHandler(images)])
 
 
@@ -83,19 +81,33 @@ def array_of(member: SampleMember, key: str, stored: bytes, images: str, sample:
     if not member.decoded:
         return _stored(member, stored, sample)
     try:
-        value = decoder(images).decode1(key, stored)
-        array = np.asarray(value) if member.kind != "integer" else np.asarray(value, member.spec.dtype)
+        value = _decoded(member, key, stored, images)
     except Exception as error:  # Pillow, NumPy and int() raise errors of many kinds
         text = " ".join(str(error).split()) or type(error).__name__
         raise DataError(
             f"{sample}: member {key} cannot be decoded: {text}",
             hint="the member is damaged or of another kind; set dataset.webdataset.decode=none to read stored bytes",
         ) from error
-    return _as_specified(member.spec, array, f"{sample}: member {key}")
+    return _as_specified(member, value, f"{sample}: member {key}")
 
 
-def _as_specified(spec: ArraySpec, array: npt.NDArray[Any], member: str) -> npt.NDArray[np.generic]:
-    if spec.variable and array.dtype == spec.dtype:
+def _decoded(member: SampleMember, key: str, stored: bytes, images: str) -> npt.NDArray[Any]:
+    """The value that WebDataset gives, as an array that may be written to, which Pillow's are not."""
+    if member.kind == "image":
+        with quiet():
+            return np.array(decoder(images).decode1(key, stored))
+    value = decoder(images).decode1(key, stored)
+    return np.require(value, member.spec.dtype if member.kind == "integer" else None, "W")
+
+
+def rows_fit(spec: ArraySpec, shape: tuple[int, ...]) -> bool:
+    """Whether an array of ``shape`` is rows as ``spec`` describes them; one of single elements is flattened."""
+    return not spec.shape or (len(shape) > 0 and shape[1:] == spec.shape)
+
+
+def _as_specified(member: SampleMember, array: npt.NDArray[Any], name: str) -> npt.NDArray[np.generic]:
+    spec = member.spec
+    if spec.variable and array.dtype == spec.dtype and (member.kind != "npy" or rows_fit(spec, array.shape)):
         size = math.prod(spec.shape)
         if size and array.size % size == 0:
             return array.reshape(-1, *spec.shape)
@@ -103,7 +115,7 @@ def _as_specified(spec: ArraySpec, array: npt.NDArray[Any], member: str) -> npt.
         return array
     rows = "any number of rows of " if spec.variable else ""
     raise DataError(
-        f"{member} is {array.dtype}{list(array.shape)}, but dataset.fields expect {rows}{spec.dtype}{list(spec.shape)}",
+        f"{name} is {array.dtype}{list(array.shape)}, but dataset.fields expect {rows}{spec.dtype}{list(spec.shape)}",
         hint="correct dataset.fields; members of any size are read with length_mean, or as stored bytes with "
         "dataset.webdataset.decode=none",
     )

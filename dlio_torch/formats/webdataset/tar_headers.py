@@ -86,7 +86,7 @@ class _CheckedInfo(tarfile.TarInfo):
             info = super().fromtarfile(archive)
         except (tarfile.InvalidHeaderError, tarfile.TruncatedHeaderError) as error:  # type: ignore[attr-defined]
             raise tarfile.ReadError(f"{error} in the header of the member at byte {archive.offset}") from error
-        if info.size < 0:  # the next header would be an earlier one, for ever
+        if info.size < 0:  # the next header would be an earlier one, without end
             raise tarfile.ReadError(f"negative size in the header of the member at byte {info.offset}")
         return info
 

@@ -129,7 +129,7 @@ class ZarrFormat(FieldFormat):
             chunk, shard = self._chunks(number, int(rows.sum()))
             array = self._create(store, spec.name, (int(rows.sum()), *spec.shape), spec.dtype, chunk, shard)
             whole = shard or chunk
-            # Of whole shards or chunks, so that none is written, read and written again.
+            # A band is whole shards or chunks, so that none is written, read and written again.
             band = whole[0] * max(1, _BAND_BYTES // (math.prod((whole[0], *spec.shape)) * spec.dtype.itemsize))
             start = 0
             for block in in_bands(self.blocks(number, first_sample, num_samples, pool), band):

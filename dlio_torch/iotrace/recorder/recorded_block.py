@@ -120,7 +120,7 @@ def _attached(events: Path) -> Iterator[None]:
             f"calls of this process cannot be recorded: {problem}",
             hint="install strace, or record the whole program: python -m dlio_torch trace -- PROGRAM",
         )
-    # Where the kernel lets only parents trace (Yama), any process of this user may until the end of the block.
+    # Some kernels let only parents trace (Yama): any process of this user may until the end of the block.
     process = ctypes.CDLL(None)
     process.prctl(_PR_SET_PTRACER, _PR_ANY, 0, 0, 0)
     command = [*STRACE, "-o", str(events / "strace"), "-p", str(os.getpid())]

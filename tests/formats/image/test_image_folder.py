@@ -360,6 +360,25 @@ def test_the_only_data_set_in_a_folder_is_inspected_and_named(
         dataset(overrides=[f"dataset.path={outer}"])
 
 
+def test_a_pattern_is_read_without_labels_and_says_so(tmp_path: Path) -> None:
+    root = make_folder(tmp_path / "photos")
+    note = "a pattern is read without labels; dataset.image.classes=true takes them from the folders"
+    assert note in inspect_path(f"{root}/*/*.jpg").description.notes
+    for path in (root, root / "b" / "00.jpg"):
+        assert note not in inspect_path(str(path)).description.notes
+    ds = samples(Path(f"{root}/*/*.jpg"), "dataset.image.classes=true")
+    assert sorted(int(ds[number]["label"]) for number in range(len(ds))) == [0, 1, 2]
+
+
+def test_a_folder_of_masks_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, masks = make_folder(tmp_path / "photos", ("a",), each=1), tmp_path / "masks" / "a"
+    masks.mkdir(parents=True)
+    image_of(40, 90, mode="L").save(masks / "00.png")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    ds = samples(root, "dataset.image.masks=~/masks", "dataset.image.transform=resize")
+    assert ds[0]["mask"].shape == (24, 24)
+
+
 def test_masks_follow_their_images(tmp_path: Path) -> None:
     root, masks = make_folder(tmp_path / "photos"), tmp_path / "masks"
     for name in image_names(root, classes=True):

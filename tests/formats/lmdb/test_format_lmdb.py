@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import pickle
 import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -124,6 +126,41 @@ def test_an_environment_is_open_once_and_again_in_a_fork(lock: bool, tmp_path: P
         assert os.waitpid(pid, 0)[1] == 0
     check_batch(fmt, read(fmt, second, [7]), [7])
     second.close()
+    assert not is_open(path / "data.mdb")
+
+
+def test_an_environment_closes_with_its_last_reader(tmp_path: Path) -> None:
+    fmt = create(config(IMAGE), SEED)
+    path = write(fmt, tmp_path / "a.lmdb", 0, 8)
+    readers = [fmt.open(path) for _ in range(3)]
+    with closing(fmt.open(path)):
+        pass
+    del readers[1:]
+    gc.collect()
+    check_batch(fmt, read(fmt, readers[0], [3]), [3])
+    del readers[:]
+    gc.collect()
+    assert not is_open(path / "data.mdb")
+    assert str(path / "data.mdb") not in Path("/proc/self/maps").read_text()
+
+
+def test_threads_of_a_fork_share_one_environment(tmp_path: Path) -> None:
+    fmt = create(config(IMAGE), SEED)
+    path = write(fmt, tmp_path / "a.lmdb", 0, 8)
+    reader = fmt.open(path)
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            with ThreadPoolExecutor(4) as pool:
+                list(pool.map(lambda sample: check_batch(fmt, read(fmt, reader, [sample]), [sample]), range(8)))
+            del reader
+            gc.collect()
+            code = int(is_open(path / "data.mdb"))
+        finally:
+            os._exit(code)
+    assert os.waitpid(pid, 0)[1] == 0
+    reader.close()
     assert not is_open(path / "data.mdb")
 
 

@@ -127,6 +127,14 @@ def test_shards_that_are_compressed_or_missing(tmp_path: Path) -> None:
     shutil.copytree(GOLDEN, folder)
     index = json.loads((folder / "index.json").read_text())
     (folder / "shard.00003.mds").unlink()
+    fmt = create(config(FieldConfig("id", "int64", [])), SEED)
+
+    def chosen(*numbers: int) -> list[str]:
+        return list(fmt.select(tmp_path, [f"data/shard.{number:05d}.mds" for number in numbers]))
+
+    assert len(chosen(0, 1, 2, 3)) == 4
+    line = refusal(lambda: chosen(0, 1, 2))
+    assert f"{folder}/index.json names shard.00003.mds, which does not exist" in line
     assert any("1 of the 4 shards" in note for note in inspect_path(str(folder)).description.notes)
     for entry in index["shards"]:
         name = entry["raw_data"]["basename"]
@@ -135,6 +143,9 @@ def test_shards_that_are_compressed_or_missing(tmp_path: Path) -> None:
         (folder / name).unlink(missing_ok=True)
         (folder / f"{name}.zstd").write_bytes(b"abc")
     (folder / "index.json").write_text(json.dumps(index))
+    line = refusal(lambda: chosen(1, 2, 3))
+    assert f"{folder}/shard.00000.mds is not there, but compressed as shard.00000.mds.zstd" in line
+    assert f"zstd -d {folder}/*.zstd" in line
     line = refusal(lambda: inspect_path(str(folder)))
     assert "compressed shards (shard.00000.mds.zstd)" in line
     assert "zstd -d" in line

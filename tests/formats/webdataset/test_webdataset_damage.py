@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import sys
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from shard_reads import by_index, made, streamed, write_own
 from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.errors import ConfigError, DataError, MissingPackageError
 from dlio_torch.formats.core.registry import create
+from dlio_torch.formats.testing.contract import refusal
 
 wds = pytest.importorskip("webdataset", reason="webdataset is not installed")
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
@@ -90,6 +93,29 @@ def test_what_cannot_be_decoded_is_named(own: Path, tmp_path: Path) -> None:
             DataError, match=rf"bad\.tar: sample a: member {field.name} cannot be decoded: .*decode=none"
         ):
             streamed(made(field), path)
+
+
+@pytest.mark.parametrize("shape", [(4, 16), (64,), (), (8, 8, 1)])
+def test_rows_of_another_shape_are_refused_by_both_engines(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    path = tmp_path / "a.tar"
+    array = np.arange(np.prod(shape, dtype=int)).reshape(shape)
+    with wds.TarWriter(str(path)) as writer:
+        writer.write({"__key__": "a", "npy": array})
+    fmt = made(FieldConfig("npy", "int64", [8], length_mean=2))
+    reads: list[Callable[[], object]] = [
+        lambda: streamed(fmt, path),
+        lambda: by_index(fmt, path),
+        lambda: fmt.layout(path),
+    ]
+    for use in reads:
+        line = refusal(use)
+        assert f"int64{list(shape)}, but dataset.fields expect" in line
+        assert str(path) in line
+    flat = made(FieldConfig("npy", "int64", length_mean=2))
+    np.testing.assert_array_equal(streamed(flat, path)[0]["npy"], array.reshape(-1))
+    layout = flat.layout(path)
+    assert layout.arrays["npy"].sizes(np.array([0])).tolist() == [array.nbytes]
+    os.close(layout.descriptors[path])
 
 
 def test_pickled_objects_are_never_loaded(tmp_path: Path) -> None:

@@ -180,8 +180,8 @@ def test_archives_are_recognised(tmp_path: Path, name: str, mode: str) -> None:
 
 def test_other_files_are_not_recognised(tmp_path: Path) -> None:
     for content in (b"", b"x" * 2000, bytes(1024)):
-        (tmp_path / "a.xyz").write_bytes(content)
-        assert recognised_file(tmp_path / "a.xyz") is None
+        (tmp_path / "a.dat").write_bytes(content)
+        assert recognised_file(tmp_path / "a.dat") is None
 
 
 def test_a_folder_and_a_pattern_of_shards(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ import os
 import shutil
 import subprocess
 import tarfile
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.registry import create
 from dlio_torch.formats.testing.contract import write
+from dlio_torch.formats.webdataset.member_codec import decoder
 
 wds = pytest.importorskip("webdataset", reason="webdataset is not installed")
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
@@ -190,3 +193,17 @@ def test_generated_shards_are_read_by_the_library(tmp_path: Path) -> None:
         assert sample["cls"] == label < 1000
         assert json.loads(sample["json"].tobytes()) == document
         assert sample["txt"].tobytes().decode() == text
+
+
+def test_decoded_arrays_may_be_written_to(own: Path) -> None:
+    for sample in streamed(made(*FIELDS.values()), own):
+        assert all(array.flags.writeable for array in sample.values())
+
+
+def test_filters_of_warnings_are_left_as_they_were(own: Path) -> None:
+    decoder.cache_clear()
+    before = list(warnings.filters)
+    fmt = made(FIELDS["png"])
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: streamed(fmt, own), range(8)))
+    assert warnings.filters == before

@@ -327,28 +327,28 @@ def test_a_thread_for_each_batch_is_one_reader() -> None:
     assert component(compare(one, new), "readers").distance == 0.5
 
 
-def passes(count: int, anew: bool) -> Recording:
+def passes(count: int, reopened: bool) -> Recording:
     """Reads small files to their ends, in passes: each file is opened once, or for each pass."""
     sizes = [512, *[65536] * 10]
     opened = [f"/data/part_{number}.bin" for number in range(8)] * count
     calls: list[Call] = []
     for place, name in enumerate(opened):
-        again = place >= 8 and not anew
+        again = place >= 8 and not reopened
         steps = [] if again else [("open", -1), ("read", sizes[0])]
         offset = sizes[0] if again else 0
-        for op, size in [*steps, *(("read", size) for size in sizes[1:]), *([("close", -1)] if anew else [])]:
+        for op, size in [*steps, *(("read", size) for size in sizes[1:]), *([("close", -1)] if reopened else [])]:
             calls.append(Call(op=op, offset=offset if size > 0 else -1, bytes=size, start=10 * len(calls), file=name))
             offset += max(size, 0)
     return recording(table([replace(call, end=call.start + 5) for call in calls]))
 
 
-@pytest.mark.parametrize("anew", [False, True])
-def test_scale_free_figures_do_not_grow_with_the_steps(anew: bool) -> None:
-    found = compare(passes(2, anew), passes(20, anew), scale_free=True)
-    steady = ["reads per MiB", "opens per file", "files", "bytes by file", *(["read stretches"] if anew else [])]
+@pytest.mark.parametrize("reopened", [False, True])
+def test_scale_free_figures_do_not_grow_with_the_steps(reopened: bool) -> None:
+    found = compare(passes(2, reopened), passes(20, reopened), scale_free=True)
+    steady = ["reads per MiB", "opens per file", "files", "bytes by file", *(["read stretches"] if reopened else [])]
     assert [component(found, name).distance for name in steady] == [0] * len(steady)
     assert found.alike, found.headline
-    other = compare(passes(20, anew), passes(20, not anew), scale_free=True)
+    other = compare(passes(20, reopened), passes(20, not reopened), scale_free=True)
     assert "opens per file" in not_alike(other)
 
 

@@ -40,7 +40,7 @@ DATA: dict[str, dict[str, Any]] = {
 PATTERNS: dict[str, dict[str, Any]] = {
     "in order": {},
     "shuffled files": {"order": "shuffled"},
-    "dealt anew": {"order": "shuffled", "shard": "after_shuffle"},
+    "dealt again": {"order": "shuffled", "shard": "after_shuffle"},
     "everything": {"order": "shuffled", "partition": "none"},
     "interleaved": {"interleave": 2},
     "pool": {"shuffle_pool": 5},
