@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 from existing_samples import read_existing
 
-from dlio_torch.errors import ConfigError
+from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.data_description import DataDescription, StoredArray
 from dlio_torch.formats.core.inspection import inspect_path
 from dlio_torch.formats.core.row_arrays import RowArray, described_by_rows
@@ -103,6 +103,23 @@ def test_one_sample_of_safetensors_can_be_chosen(tmp_path: Path) -> None:
     assert {key: array.shape for key, array in sample.items()} == {
         "x_train": (4, 3), "y_train": (4,), "x_test": (6, 3), "y_test": (6,),
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ["dataloader", "decoupled"])
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [("a.npz", "dataset.npz.samples_in_file"), ("a.safetensors", "dataset.safetensors.samples")],
+)
+def test_a_wrong_shape_names_the_option_of_its_format(name: str, option: str, engine: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    STORES[name](path, {"x": np.ones((4, 3), np.float32)})
+    one, stacked = ("one", "stacked") if name == "a.npz" else ("file", "rows")
+    for value, shape in ((one, [3]), (stacked, [4, 3])):
+        fields = f"dataset.fields=[{{name: x, dtype: float32, shape: {shape}}}]"
+        with pytest.raises(DataError, match=r"dataset\.fields expect") as error:
+            read_existing(path, f"{option}={value}", fields, f"loader.engine={engine}")
+        said = f"correct dataset.fields, or {option} ({one}: a file is one unstacked sample"
+        assert (error.value.hint or "").startswith(said)
 
 
 def _named(**dims: str) -> DataDescription:
