@@ -7,8 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dlio_torch.formats.adios2.folder import check_complete
 from dlio_torch.formats.adios2.format import need_adios2
 from dlio_torch.formats.adios2.reader import TYPES, reading
@@ -64,4 +62,4 @@ def _array(name: str, about: dict[str, Any], variable: Any) -> RowArray:
         return RowArray(StoredArray(name, kind, note="its shape differs from step to step behind the first axis"))
     shape = (rows, *shapes[0][1:])
     note = "" if math.prod(shape) else "it is empty"
-    return RowArray(StoredArray(name, kind, shape, note=note), (), math.prod(shape) * np.dtype(kind).itemsize)
+    return RowArray(StoredArray(name, kind, shape, note=note))

@@ -38,10 +38,12 @@ class Stacking:
 
     Attributes:
         stacked: several samples along an axis; else the array is the sample.
+        option: key of the option that says so, and its value for files of one sample; for messages.
         last: that axis is the last one; else the first.
     """
 
     stacked: bool
+    option: str
     last: bool = False
 
     def shape(self, spec: ArraySpec, samples: int, rows: int) -> tuple[int, ...]:
@@ -74,7 +76,7 @@ class Stacking:
             raise DataError(
                 f"{path}: array {spec.name} is {dtype}{list(shape)}, but dataset.fields expect "
                 f"{spec.dtype}[{', '.join('n' if length < 0 else str(length) for length in shown)}]",
-                hint="correct dataset.fields, or dataset.samples_per_file (1: files hold one unstacked sample)",
+                hint=f"correct dataset.fields, or {self.option}",
             )
         return count
 
@@ -203,13 +205,15 @@ def check_range(path: Path, num_samples: int, first: int, count: int) -> None:
         )
 
 
-def put_sample(spec: ArraySpec, array: npt.NDArray[Any], buffer: BatchBuffer, position: int, path: Path) -> None:
-    """Put a loaded array of one sample into the batch.
+def put_sample(
+    spec: ArraySpec, array: npt.NDArray[Any], buffer: BatchBuffer, position: int, path: Path, option: str
+) -> None:
+    """Put a loaded array of one sample into the batch; ``option`` as in :class:`Stacking`.
 
     Raises:
         DataError: it is of another type or shape.
     """
-    Stacking(stacked=False).count(spec, array.dtype, array.shape, path)
+    Stacking(False, option).count(spec, array.dtype, array.shape, path)
     if spec.variable:
         buffer.put(spec.name, position, np.ascontiguousarray(array).reshape(-1, *spec.shape))
     else:

@@ -15,6 +15,7 @@ from dlio_torch.formats.core.array_specs import specs_of
 from dlio_torch.formats.core.content import MOST
 from dlio_torch.formats.core.data_description import DataDescription, StoredArray
 from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX
+from dlio_torch.formats.core.sample_arrays import Candidate, choose_arrays
 from dlio_torch.formats.hdf5.content import filter_name
 from dlio_torch.formats.hdf5.element_type import ElementType, element_type
 from dlio_torch.formats.hdf5.file import DAMAGE, library_cache_bytes, open_file, reading
@@ -22,7 +23,6 @@ from dlio_torch.formats.hdf5.guard import check_size
 from dlio_torch.formats.hdf5.options import Hdf5Config
 from dlio_torch.formats.hdf5.origin import origin_of, user_block_bytes
 from dlio_torch.formats.hdf5.reader import EXTENTS
-from dlio_torch.formats.hdf5.sample_arrays import Candidate, choose_arrays
 from dlio_torch.formats.hdf5.tree import MOST_MEMBERS, GroupMember, members
 from dlio_torch.units import counted, format_size
 

@@ -14,8 +14,8 @@ from dlio_torch.errors import ConfigError, MissingPackageError
 from dlio_torch.formats.core.array_specs import specs_of
 from dlio_torch.formats.core.content import MOST
 from dlio_torch.formats.core.data_description import DataDescription, StoredArray
+from dlio_torch.formats.core.sample_arrays import Candidate, choose_arrays
 from dlio_torch.formats.hdf5.guard import SIGNATURE
-from dlio_torch.formats.hdf5.sample_arrays import Candidate, choose_arrays
 from dlio_torch.formats.netcdf.file import NcFile, need_netcdf4, reading
 
 _MODELS = {

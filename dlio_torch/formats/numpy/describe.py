@@ -93,6 +93,12 @@ def _fields_of(groups: FileGroups) -> dict[Path, ArrayHeaders] | None:
     return files if len(rows) == 1 and () not in rows and len(kinds) == len(headers) else None
 
 
+def _parted(headers: ArrayHeaders, readable: Sequence[str]) -> tuple[ArrayHeaders, list[ArrayHeader]]:
+    """The arrays that can be read, and the others."""
+    others = [header for name, header in headers.items() if name not in readable]
+    return {name: headers[name] for name in readable}, others
+
+
 def _description(
     path: Path, files: Mapping[Path, ArrayHeaders], options: dict[str, Any], *, single: bool, notes: Sequence[str] = ()
 ) -> DataDescription:
@@ -105,7 +111,7 @@ def _description(
         raise DataError(
             f"{path} holds no array that can be read: {reasons}", hint=f"store plain arrays of numbers{pattern}"
         )
-    meaning = of_a_file({name: first[name] for name in readable}) if single else of_files(files, readable)
+    meaning = of_a_file(*_parted(first, readable)) if single else of_files(files, readable)
     problems.update(meaning.left_out)
     further = list(notes)
     if not single:

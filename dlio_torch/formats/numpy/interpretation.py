@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dlio_torch.config.schema import FieldConfig
 from dlio_torch.formats.core.data_description import OpenQuestion
+from dlio_torch.formats.core.sample_arrays import Candidate, choose_arrays
 from dlio_torch.formats.core.stacking import LENGTHS_SUFFIX
 from dlio_torch.formats.numpy.stored_arrays import ArrayHeader
 
@@ -29,7 +29,7 @@ class Interpretation:
     Attributes:
         fields: of a sample.
         samples_in_file: value of the option.
-        samples: of the first file.
+        samples: of the first file; ``None``: they depend on an open question.
         left_out: arrays that are not read, with the reason.
         notes: one line each.
         questions: what the files do not state.
@@ -37,50 +37,62 @@ class Interpretation:
 
     fields: tuple[FieldConfig, ...]
     samples_in_file: str
-    samples: int
+    samples: int | None
     left_out: Mapping[str, str]
     notes: tuple[str, ...] = ()
     questions: tuple[OpenQuestion, ...] = ()
 
 
-def of_a_file(headers: Mapping[str, ArrayHeader]) -> Interpretation:
-    """Interprets the readable arrays of the only file: samples lie along the first axis."""
+def of_a_file(headers: Mapping[str, ArrayHeader], unreadable: Sequence[ArrayHeader] = ()) -> Interpretation:
+    """Interprets the arrays of the only file: samples lie along the first axis.
+
+    Args:
+        headers: arrays that can be read.
+        unreadable: all others.
+    """
     ragged = {name for name, header in headers.items() if header.shape and _lengths_of(name, headers) is not None}
     tables = {name + LENGTHS_SUFFIX for name in ragged}
-    lengths = Counter(header.shape[0] for name, header in headers.items() if header.shape and name not in ragged)
-    if not lengths:
+    candidates = [
+        _candidate(name, header, headers if name in ragged else {})
+        for name, header in headers.items()
+        if header.shape and name not in tables
+    ]
+    if not candidates:
         fields = tuple(_field(name, header.dtype, ()) for name, header in headers.items())
         return Interpretation(fields, "one", 1, {}, ("the file holds single numbers: it is one sample",))
-    count, _ = lengths.most_common(1)[0]
-    left_out = {}
-    for name, header in headers.items():
-        if name in tables:
-            left_out[name] = f"the rows of each sample of {name.removesuffix(LENGTHS_SUFFIX)}"
-        elif not header.shape:
-            left_out[name] = "a single number, not one for each sample: not read"
-        elif (header.shape if name not in ragged else _table(name, headers).shape)[0] != count:
-            left_out[name] = f"has {header.shape[0]} rows, where other arrays have {count}: not read"
-    fields = tuple(
-        _ragged_field(name, header, count) if name in ragged else _field(name, header.dtype, header.shape[1:])
+    left_out = {
+        name: f"the rows of each sample of {name.removesuffix(LENGTHS_SUFFIX)}"
+        if name in tables
+        else "a single number, not one for each sample: not read"
         for name, header in headers.items()
-        if name not in left_out
-    )
+        if name in tables or not header.shape
+    }
     note = f"samples are taken along the first axis ({KEY}=stacked): a single file is read as a data set"
-    return Interpretation(fields, "stacked", count, left_out, (note,))
+    companions = {header.shape[0] for header in unreadable if header.shape}
+    sample = choose_arrays(candidates, companions=companions, numbers_tell=False)
+    if sample.question is not None:
+        left_out |= sample.left_out
+        return Interpretation((), "stacked", None, left_out, (*sample.notes, note), (sample.question,))
+    count = sample.chosen[0].rows
+    for item in candidates:
+        if item not in sample.chosen:
+            left_out[item.name] = f"has {item.rows} rows, where other arrays have {count}: not read"
+    return Interpretation(tuple(item.entry for item in sample.chosen), "stacked", count, left_out, (note,))
 
 
-def _table(name: str, headers: Mapping[str, ArrayHeader]) -> ArrayHeader:
-    return headers[name + LENGTHS_SUFFIX]
+def _candidate(name: str, header: ArrayHeader, tables: Mapping[str, ArrayHeader]) -> Candidate:
+    """An array as a field of a sample; a ragged one has its table among ``tables``."""
+    if not tables:
+        return Candidate(_field(name, header.dtype, header.shape[1:]), header.shape[0], header.shape[0])
+    (count,) = tables[name + LENGTHS_SUFFIX].shape
+    mean = max(1.0, round(header.shape[0] / max(count, 1), 1))
+    return Candidate(FieldConfig(name, header.dtype, list(header.shape[1:]), mean), count, count)
 
 
 def _lengths_of(name: str, headers: Mapping[str, ArrayHeader]) -> ArrayHeader | None:
     """ArrayHeader of the array with the rows of each sample of array ``name``, which variable-length samples have."""
     table = headers.get(name + LENGTHS_SUFFIX)
     return table if table is not None and table.dtype == "int64" and len(table.shape) == 1 else None
-
-
-def _ragged_field(name: str, header: ArrayHeader, count: int) -> FieldConfig:
-    return FieldConfig(name, header.dtype, list(header.shape[1:]), max(1.0, round(header.shape[0] / count, 1)))
 
 
 def of_files(files: Mapping[Path, Mapping[str, ArrayHeader]], names: Sequence[str]) -> Interpretation:

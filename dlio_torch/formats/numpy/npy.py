@@ -58,7 +58,7 @@ from dlio_torch.formats.core.stacking import (
 )
 from dlio_torch.formats.numpy.npy_layout import array_layout, header_of
 from dlio_torch.formats.numpy.options import NpzConfig
-from dlio_torch.formats.numpy.sample_layout import file_suffixes, stacks_samples
+from dlio_torch.formats.numpy.sample_layout import SAMPLES_OPTION, file_suffixes, stacks_samples
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 
@@ -75,7 +75,7 @@ class NpyFormat(FieldFormat):
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         self.options: NpzConfig = config.of(NpzConfig)
         super().__init__(config, seed)
-        self._stacking = Stacking(stacks_samples(config))
+        self._stacking = Stacking(stacks_samples(config), SAMPLES_OPTION)
         self._suffixes = file_suffixes(config, self._specs)
         self._headers: dict[bytes, Header] = {}
         for spec in self._specs:
@@ -214,7 +214,7 @@ class _SampleReader(Reader):
             with _reading(self._path, place):
                 with self._take() or self._open(place) as file:
                     array = _load(file, place)
-                put_sample(spec, array, buffer, position, place)
+                put_sample(spec, array, buffer, position, place, SAMPLES_OPTION)
 
     def _take(self) -> io.BufferedReader | None:
         opened, self._opened = self._opened, None
@@ -235,4 +235,4 @@ def _stacked(files: list[tuple[ArraySpec, Path]], open_file: _Open, recorder: Re
         with _reading(path, place), open_file(place) as file:
             arrays[spec.name] = _load(file, place)
         recorder.add("read", began, time.perf_counter_ns(), file=str(place))
-    return StackedReader(Columns(Stacking(stacked=True), [spec for spec, _ in files], arrays, path), path)
+    return StackedReader(Columns(Stacking(True, SAMPLES_OPTION), [spec for spec, _ in files], arrays, path), path)

@@ -49,7 +49,7 @@ from dlio_torch.formats.core.stacking import (
 from dlio_torch.formats.numpy.npz_layout import archive_layout
 from dlio_torch.formats.numpy.options import NpzConfig
 from dlio_torch.formats.numpy.pickled import read_dictionary, write_dictionary
-from dlio_torch.formats.numpy.sample_layout import stacks_samples
+from dlio_torch.formats.numpy.sample_layout import SAMPLES_OPTION, stacks_samples
 from dlio_torch.formats.numpy.zip_members import Member, find_member, members_of, new_member
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
@@ -73,7 +73,7 @@ class NpzFormat(FieldFormat):
         super().__init__(config, seed)
         options = self.options
         self._compressibility = options.compressibility
-        self._stacking = Stacking(stacks_samples(config), options.sample_axis == "last")
+        self._stacking = Stacking(stacks_samples(config), SAMPLES_OPTION, options.sample_axis == "last")
         self._members = members_of(self._specs, options.pickled)
         if options.pickled and self._stacking.stacked:
             raise ConfigError(
@@ -270,7 +270,7 @@ class _SampleReader(Reader):
             for member, specs in self._members:
                 arrays = archive.dictionary(member.name, specs) if member.pickled else [archive.array(member.name)]
                 for spec, array in zip(specs, arrays, strict=True):
-                    put_sample(spec, array, buffer, position, self._path)
+                    put_sample(spec, array, buffer, position, self._path, SAMPLES_OPTION)
         finally:
             self.close()
 

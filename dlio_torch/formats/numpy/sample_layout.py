@@ -10,6 +10,11 @@ from dlio_torch.formats.core.batch import ArraySpec
 from dlio_torch.formats.core.stacking import is_stacked
 from dlio_torch.formats.numpy.options import NpzConfig
 
+SAMPLES_OPTION = (
+    "dataset.npz.samples_in_file (one: a file is one unstacked sample; by_count: dataset.samples_per_file decides)"
+)
+"""The option to correct where an array has an axis more or less than its samples; for messages."""
+
 
 def stacks_samples(config: DatasetConfig) -> bool:
     """Whether files hold several samples, stacked along an axis.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dlio_torch.config.schema import FieldConfig
 from dlio_torch.formats.core.content import MOST
 from dlio_torch.formats.core.data_description import DataDescription, OpenQuestion, StoredArray
+from dlio_torch.formats.core.sample_arrays import Candidate, choose_arrays, split_sets
 from dlio_torch.formats.safetensors.tensor_header import STAND_INS, StoredTensor, read_header
 from dlio_torch.units import counted
 
@@ -19,7 +21,8 @@ def describe(path: Path) -> DataDescription:
     """Describes a file.
 
     The header does not state what a sample is.  Arrays without a common first axis can only be one sample; where all
-    have one, both are possible, and the user must say.
+    have one, both are possible, and the user must say.  Names that differ in their split alone, such as ``x_train`` and
+    ``x_test``, mean rows of several sets, of which the user must choose one.
 
     Args:
         path: a file of safetensors.
@@ -37,6 +40,16 @@ def describe(path: Path) -> DataDescription:
     notes = _lacking(readable)
     firsts = {entry.shape[0] if entry.shape else -1 for entry in readable.values()}
     as_file = [_field(name, entry.shape, entry) for name, entry in readable.items()]
+    candidates = [
+        Candidate(_field(name, entry.shape[1:], entry), entry.shape[0], entry.shape[0])
+        for name, entry in readable.items()
+        if entry.shape
+    ]
+    choice = choose_arrays(candidates, numbers_tell=False) if split_sets(candidates) else None
+    if choice is not None and choice.question is not None:
+        notes += [*choice.notes, f"for one sample a file: dataset.safetensors.samples=file '{_as_setting(as_file)}'"]
+        arrays = tuple(replace(array, note=array.note or choice.left_out.get(array.name, "")) for array in arrays)
+        return DataDescription((), {}, None, arrays, tuple(notes), (choice.question,), details)
     if len(firsts) > 1 or -1 in firsts:
         notes.append("its arrays have no common first axis, so that the file is one sample (a model's weights, too)")
         return DataDescription(

@@ -25,7 +25,7 @@ from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.core.stacking import Stacking
 from dlio_torch.formats.safetensors.facts import LENGTH
 from dlio_torch.formats.safetensors.layout import file_layout
-from dlio_torch.formats.safetensors.options import SafetensorsConfig
+from dlio_torch.formats.safetensors.options import SAMPLES_OPTION, SafetensorsConfig
 from dlio_torch.formats.safetensors.reader import LoadedReader, RowsReader, check_backend
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
@@ -52,7 +52,7 @@ class SafetensorsFormat(FieldFormat):
                 hint="pip install 'dlio-torch[safetensors]'",
             ) from error
         check_backend(self.options)
-        self._stacking = Stacking(self.options.samples == "rows")
+        self._stacking = Stacking(self.options.samples == "rows", SAMPLES_OPTION)
 
     def layout_options(self) -> dict[str, Any]:
         options = super().layout_options()

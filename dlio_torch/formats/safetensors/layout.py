@@ -12,6 +12,7 @@ from dlio_torch.formats.core.batch import ArraySpec
 from dlio_torch.formats.core.layout import ArrayLayout, FileLayout
 from dlio_torch.formats.core.layout_rows import Spaced, SpacedRows
 from dlio_torch.formats.core.stacking import Stacking, agreed
+from dlio_torch.formats.safetensors.options import SAMPLES_OPTION
 from dlio_torch.formats.safetensors.reader import require
 from dlio_torch.formats.safetensors.tensor_header import read_header
 
@@ -28,7 +29,7 @@ def file_layout(path: Path, specs: Sequence[ArraySpec], *, rows: bool) -> FileLa
         DataError: missing or damaged, or its arrays are not what ``specs`` say.
     """
     entries, _ = read_header(path)
-    stacking = Stacking(stacked=rows)
+    stacking = Stacking(rows, SAMPLES_OPTION)
     layouts: dict[str, ArrayLayout] = {}
     counts = {}
     for spec in specs:

@@ -7,6 +7,9 @@ from typing import Literal
 
 from dlio_torch.config.opt import opt
 
+SAMPLES_OPTION = "dataset.safetensors.samples (file: a file is one unstacked sample)"
+"""The option to correct where an array has an axis more or less than its samples; for messages."""
+
 
 @dataclass(frozen=True)
 class SafetensorsConfig:

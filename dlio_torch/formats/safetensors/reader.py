@@ -15,10 +15,10 @@ from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
 from dlio_torch.formats.core.file_errors import open_error
 from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.core.stacking import Stacking, agreed, check_range, put_sample
-from dlio_torch.formats.safetensors.options import SafetensorsConfig
+from dlio_torch.formats.safetensors.options import SAMPLES_OPTION, SafetensorsConfig
 from dlio_torch.formats.safetensors.tensor_header import DTYPES, STAND_INS
 
-_ROWS = Stacking(stacked=True)
+_ROWS = Stacking(True, SAMPLES_OPTION)
 
 
 @contextmanager
@@ -134,7 +134,7 @@ class LoadedReader(Reader):
         arrays = self._load()
         for spec in self._specs:
             require(spec.name, list(arrays), self._path)
-            put_sample(spec, as_numpy(arrays[spec.name], spec.dtype), buffer, position, self._path)
+            put_sample(spec, as_numpy(arrays[spec.name], spec.dtype), buffer, position, self._path, SAMPLES_OPTION)
 
     def _load(self) -> dict[str, Any]:
         with reading(self._path):

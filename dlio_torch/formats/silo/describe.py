@@ -54,4 +54,4 @@ def _array(file: h5py.File, name: str) -> RowArray:
     elif not shape or not math.prod(shape):
         note = "it is empty"
     stored = StoredArray(name, kind, shape, stored_bytes=item.id.get_storage_size(), note=note)
-    return RowArray(stored, (), math.prod(shape or ()) * item.dtype.itemsize)
+    return RowArray(stored)

@@ -102,7 +102,7 @@ def _array(path: Path, name: str) -> tuple[RowArray, str]:
         "+".join(codec_names(array)), note=note,
     )  # fmt: skip
     shards = f"{stored.name} lies in shards of {list(array.shards)}" if array.shards else ""
-    return RowArray(stored, _dims(array), array.nbytes if not note else 0), shards
+    return RowArray(stored, _dims(array)), shards
 
 
 def _words(dtype: np.dtype[Any]) -> str:

@@ -1,17 +1,21 @@
 """Choice of the arrays that make a sample among all arrays of a file, by the lengths and names of their first axes.
 
 Arrays belong to one sample if their first axes agree.  Several sets of such arrays, the splits of a data set such as
-``train/x`` and ``test/x``, and one array or group per sample are not decided here: the user is asked.
+``train/x`` and ``test/x``, and one array or group per sample are not decided here: the user is asked.  A single set of
+several arrays that also holds most bytes is the sample; arrays of other lengths, such as names of classes, are left
+out.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import yaml
 
 from dlio_torch.config.schema import FieldConfig
@@ -49,6 +53,12 @@ class Candidate:
         """Path of the array in the file."""
         return self.entry.name
 
+    @property
+    def nbytes(self) -> float:
+        """Bytes of all elements; of variable-length samples, by their mean length."""
+        length = self.entry.length_mean or 1.0
+        return self.rows * length * math.prod(self.entry.shape) * np.dtype(self.entry.dtype).itemsize
+
 
 @dataclass(frozen=True)
 class SampleArrays:
@@ -68,7 +78,12 @@ class SampleArrays:
 
 
 def choose_arrays(
-    candidates: Sequence[Candidate], lost: Sequence[Candidate] = (), preferred: Hashable = None
+    candidates: Sequence[Candidate],
+    lost: Sequence[Candidate] = (),
+    preferred: Hashable = None,
+    *,
+    companions: Collection[Hashable] = (),
+    numbers_tell: bool = True,
 ) -> SampleArrays:
     """Chooses the arrays of a sample.
 
@@ -77,8 +92,12 @@ def choose_arrays(
         lost: arrays of numbers that are samples by their first axis, but cannot be read; without them, what is left
             may be of no use, so the user is asked.
         preferred: key of the first axis that counts samples, where the file states it; ``None``: it does not.
+        companions: keys of the first axes of arrays that cannot be read, such as strings: an array with such an array
+            beside it is a set of several.
+        numbers_tell: arrays whose names differ in a number only may be one sample each; else they are arrays of one
+            sample, where their first axes agree.
     """
-    sample = _choice(candidates, preferred)
+    sample = _choice(candidates, preferred, companions, numbers_tell)
     missing = [item for item in lost if sample.chosen and item.rows == sample.chosen[0].rows]
     if not missing:
         return sample
@@ -86,17 +105,20 @@ def choose_arrays(
     return replace(sample, chosen=(), question=OpenQuestion(left, setting_of(sample.chosen)))
 
 
-def _choice(candidates: Sequence[Candidate], preferred: Hashable) -> SampleArrays:
-    numbered = _numbered(candidates)
+def _choice(
+    candidates: Sequence[Candidate], preferred: Hashable, companions: Collection[Hashable], numbers_tell: bool
+) -> SampleArrays:
+    numbered = _numbered(candidates) if numbers_tell else {}
     if numbered:
         return _one_per_sample(numbered, candidates)
-    sets = _by_split(candidates) or _by_axis(candidates)
+    splits = split_sets(candidates)
+    sets = splits or _by_axis(candidates)
     if preferred is not None and any(members[0].axis == preferred for members in sets):
         return _chosen([item for item in candidates if item.axis == preferred], candidates)
     if len(sets) <= 1:
         return SampleArrays(tuple(candidates))
-    shared = [members for members in sets if len(members) > 1]
-    if len(shared) == 1 and shared[0][0].rows >= max(item.rows for item in candidates):
+    shared = [members for members in sets if len(members) > 1 or members[0].axis in companions]
+    if not splits and len(shared) == 1 and shared[0] is max(sets, key=_bytes_of):
         return _chosen(shared[0], candidates)
     return _open_choice(sets)
 
@@ -141,7 +163,11 @@ def _by_axis(candidates: Sequence[Candidate]) -> list[list[Candidate]]:
     return list(sets.values())
 
 
-def _by_split(candidates: Sequence[Candidate]) -> list[list[Candidate]]:
+def _bytes_of(members: Sequence[Candidate]) -> float:
+    return sum(item.nbytes for item in members)
+
+
+def split_sets(candidates: Sequence[Candidate]) -> list[list[Candidate]]:
     """Sets of arrays by the split that their names mean; empty unless two names differ in their split alone."""
     splits: dict[tuple[str, Hashable], list[Candidate]] = defaultdict(list)
     same: dict[str, set[str]] = defaultdict(set)
@@ -174,7 +200,7 @@ def _one_per_sample(numbered: Mapping[str, Sequence[Candidate]], candidates: Seq
     count = max(map(len, numbered.values()))
     note = (
         f"{count} arrays or groups differ in a number only ({', '.join(list(numbered)[:_SHOWN])}): if each is one "
-        "sample, stack them into one array per field, samples along the first axis, with h5py; otherwise set "
+        "sample, stack them into one array per field, samples along the first axis; otherwise set "
         "dataset.fields to the arrays of a sample"
     )
     left_out = {
