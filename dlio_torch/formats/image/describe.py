@@ -17,6 +17,7 @@ from dlio_torch.formats.core.data_description import DataDescription, StoredArra
 from dlio_torch.formats.image.classes import SUFFIXES, class_names, image_names
 from dlio_torch.formats.image.completeness import check_complete
 from dlio_torch.formats.image.options import ImageConfig
+from dlio_torch.formats.image.pillow_codec import library_version
 from dlio_torch.formats.image.sizes import first_names, holds_images
 from dlio_torch.units import counted
 
@@ -29,7 +30,13 @@ _UNLABELLED = "a pattern is read without labels; dataset.image.classes=true take
 
 
 def describe_pixels(path: Path) -> DataDescription:
-    """Describes an image of format jpeg or png, whose files all have one size."""
+    """Describes an image of format jpeg or png, whose files all have one size.
+
+    Raises:
+        DataError: no image.
+        MissingPackageError: Pillow is not installed.
+    """
+    library_version("jpg", "jpeg")
     (width, height), mode = check_complete(path)
     field = FieldConfig("image", "uint8", [height, width, 3])
     return DataDescription((field,), samples=1, arrays=(StoredArray("image", mode, (height, width)),))
@@ -44,7 +51,9 @@ def describe(path: Path, files: Sequence[Path] = ()) -> DataDescription:
 
     Raises:
         DataError: no image, or a folder without images.
+        MissingPackageError: Pillow is not installed.
     """
+    library_version("jpg", "imagefolder")
     if path.is_file():
         (width, height), mode = check_complete(path)
         return DataDescription(

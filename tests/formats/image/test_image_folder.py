@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -19,7 +20,7 @@ from straced import needs_strace, straced
 from dlio_torch import cli
 from dlio_torch.api.datasets import dataset
 from dlio_torch.config.schema import DatasetConfig, FieldConfig
-from dlio_torch.errors import ConfigError, DataError
+from dlio_torch.errors import ConfigError, DataError, MissingPackageError
 from dlio_torch.formats.core.inspection import inspect_path
 from dlio_torch.formats.core.registry import create
 from dlio_torch.formats.image.classes import image_names
@@ -431,6 +432,15 @@ def test_a_single_image_is_described(suffix: str, tmp_path: Path) -> None:
     inspection = inspect_path(str(path))
     assert (inspection.format, inspection.description.samples) == ("imagefolder", 1)
     assert inspection.description.arrays[0].shape == (30, 40)
+
+
+def test_a_missing_pillow_is_said_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = make_folder(tmp_path / "photos")
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    for path, name in ((root, "imagefolder"), (root / "a" / "04.jpg", "jpeg")):
+        words = rf"dataset.format={name} needs Pillow.*pip install 'dlio-torch\[image\]'"
+        with pytest.raises(MissingPackageError, match=words):
+            inspect_path(str(path), "" if name == "imagefolder" else name)
 
 
 def test_generated_images_have_many_sizes_and_the_mean_bytes() -> None:
