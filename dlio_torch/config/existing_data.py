@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import copy
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -170,6 +169,8 @@ def _refuse_open_questions(questions: Sequence[tuple[str, str]], path: str, argu
     given = {key for key, _ in arguments}
     for problem, setting in questions:
         if setting.partition("=")[0] not in given:
+            import shlex
+
             raise ConfigError(f"dataset.path={path}: {problem}", hint=f"add {shlex.quote(setting)}")
 
 

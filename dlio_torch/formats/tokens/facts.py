@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dlio_torch.formats.core.call_text import CodeText, call_text
 from dlio_torch.formats.core.facts import Axis, Call, FormatFacts, Unused
-from dlio_torch.formats.tokens.header import HEADER_BYTES, KINDS, MAGICS
 from dlio_torch.formats.tokens.options import TokensConfig
 from dlio_torch.units import counted
 
@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from dlio_torch.config.schema import Config
 
 _OWN_READS = "the engine reads samples by their extents and maps no files"
+
+
+HEADER_BYTES = 256 * 4
+KINDS = {(20240520, 1): "uint16", (20240801, 7): "uint32"}
+"""Magic number and version -> element type; of the tokenizers of GPT-2 and Llama 3."""
+MAGICS = tuple(struct.pack("<2i", *kind) for kind in KINDS)
+"""First bytes of a file with a header."""
 
 
 class TokensFacts(FormatFacts):

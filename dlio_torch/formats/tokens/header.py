@@ -13,15 +13,11 @@ from pathlib import Path
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.file_errors import open_error, os_errors
+from dlio_torch.formats.tokens.facts import HEADER_BYTES, KINDS, MAGICS
 from dlio_torch.formats.tokens.options import TokensConfig
 
-HEADER_BYTES = 256 * 4
-KINDS = {(20240520, 1): "uint16", (20240801, 7): "uint32"}
-"""Magic number and version -> element type; of the tokenizers of GPT-2 and Llama 3."""
 TOKEN_BYTES = {"uint8": 1, "uint16": 2, "uint32": 4, "int32": 4, "int64": 8}
 """Element type -> bytes of a token."""
-MAGICS = tuple(struct.pack("<2i", *kind) for kind in KINDS)
-"""First bytes of a file with a header."""
 _NUMPY = b"\x93NUMPY"
 MOST_TOKENS = (1 << 31) - 1
 """Maximum number of tokens that a header can state."""

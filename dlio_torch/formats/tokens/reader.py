@@ -15,7 +15,8 @@ from dlio_torch.formats.core.batch import BatchBuffer
 from dlio_torch.formats.core.buffered_file import refusing
 from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.core.stacking import check_range
-from dlio_torch.formats.tokens.header import HEADER_BYTES, count_tokens
+from dlio_torch.formats.tokens.facts import HEADER_BYTES
+from dlio_torch.formats.tokens.header import count_tokens
 from dlio_torch.formats.tokens.options import TokensConfig
 from dlio_torch.formats.tokens.windows import Windows
 from dlio_torch.supervision.crashes import report_truncated_maps
