@@ -31,7 +31,7 @@ GIVEN = ("dataset=npz", "dataset.fields=[{name: data, shape: [4]}]")
 def test_a_format_without_a_choice_is_read_in_shuffled_order(data: Path) -> None:
     composed = compose([f"dataset.path={data}", *GIVEN])
     assert (composed.config.access.pattern, composed.config.access.order) == ("samples", "shuffled")
-    assert composed.config.access.partition == "files"
+    assert composed.config.access.partition == "batches"
     assert "auto.yaml" in composed.sources["access.order"]
 
 
