@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.config.schema import DatasetConfig
-from dlio_torch.errors import ConfigError, MissingPackageError
+from dlio_torch.errors import ConfigError
 from dlio_torch.files.locked_folder import temporary_folder
 from dlio_torch.formats.adios2.folder import DATA, INDEX, METADATA, make_repeatable
 from dlio_torch.formats.adios2.layout import folder_layout
@@ -27,6 +27,7 @@ from dlio_torch.formats.adios2.reader import Adios2Reader, stored_type
 from dlio_torch.formats.core.array_format import FieldFormat
 from dlio_torch.formats.core.format import FileInfo, MpiIo
 from dlio_torch.formats.core.layout import FileLayout
+from dlio_torch.formats.core.libraries import import_library
 from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX, table_of
 from dlio_torch.formats.core.reader import Reader
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
@@ -41,12 +42,7 @@ def need_adios2() -> None:
     Raises:
         MissingPackageError: it is not.
     """
-    try:
-        import adios2.bindings  # noqa: F401
-    except ImportError as error:
-        raise MissingPackageError(
-            "dataset.format=adios2 needs adios2, which is not installed", hint="pip install 'dlio-torch[adios2]'"
-        ) from error
+    import_library("adios2.bindings", "dataset.format=adios2 needs adios2", "adios2")
 
 
 class Adios2Format(FieldFormat):

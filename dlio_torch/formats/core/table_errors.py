@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dlio_torch.errors import DlioError, MissingPackageError
+from dlio_torch.errors import DlioError
 from dlio_torch.formats.core.file_errors import open_error
+from dlio_torch.formats.core.libraries import import_library
 
 
 def need_pyarrow(format_name: str, module: str = "pyarrow") -> None:
@@ -21,13 +21,7 @@ def need_pyarrow(format_name: str, module: str = "pyarrow") -> None:
     Raises:
         MissingPackageError: names the extra.
     """
-    try:
-        importlib.import_module(module)
-    except ImportError as error:
-        raise MissingPackageError(
-            f"dataset.format={format_name} needs pyarrow, which is not installed",
-            hint=f"pip install 'dlio-torch[{format_name}]'",
-        ) from error
+    import_library(module, f"dataset.format={format_name} needs pyarrow", format_name)
 
 
 @contextmanager

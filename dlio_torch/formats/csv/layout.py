@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.errors import MissingPackageError
 from dlio_torch.formats.core.batch import ArraySpec
+from dlio_torch.formats.core.libraries import import_library
 from dlio_torch.formats.csv.options import CsvConfig
 from dlio_torch.formats.csv.parsed_rows import Table
 
@@ -25,14 +25,8 @@ def pyarrow_csv() -> Any:
     Raises:
         MissingPackageError: it is not installed.
     """
-    try:
-        from pyarrow import csv
-    except ImportError as error:
-        raise MissingPackageError(
-            f"loader.engine=decoupled parses CSV files with pyarrow, which is not installed ({error})",
-            hint="pip install 'dlio-torch[parquet]', or set loader.engine=dataloader",
-        ) from error
-    return csv
+    need = "loader.engine=decoupled parses CSV files with pyarrow"
+    return import_library("pyarrow.csv", need, "parquet", otherwise="set loader.engine=dataloader")
 
 
 def parsed(content: bytes, specs: Sequence[ArraySpec], options: CsvConfig) -> Table | None:

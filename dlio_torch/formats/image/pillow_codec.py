@@ -9,7 +9,8 @@ from typing import IO, TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.errors import DataError, MissingPackageError
+from dlio_torch.errors import DataError
+from dlio_torch.formats.core.libraries import import_library
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -25,12 +26,9 @@ def library_version(library: str, name: str) -> str:
     Raises:
         MissingPackageError: Pillow is not installed.
     """
-    try:
-        from PIL import features
-    except ImportError as error:
-        raise MissingPackageError(
-            f"dataset.format={name} needs Pillow, which is not installed", hint="pip install 'dlio-torch[image]'"
-        ) from error
+    import_library("PIL", f"dataset.format={name} needs Pillow", "image")
+    from PIL import features
+
     return f"{library} {features.version(library)}"
 
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dlio_torch.errors import DataError, MissingPackageError
+from dlio_torch.errors import DataError
 from dlio_torch.formats.core.file_errors import open_error, os_errors
+from dlio_torch.formats.core.libraries import import_library
 from dlio_torch.formats.lmdb.facts import DATA
 from dlio_torch.formats.lmdb.options import LmdbConfig
 from dlio_torch.supervision.crashes import report_truncated_maps
@@ -28,13 +29,7 @@ def library() -> Any:
     Raises:
         MissingPackageError: it is not installed.
     """
-    try:
-        import lmdb
-    except ImportError as error:
-        raise MissingPackageError(
-            f"dataset.format=lmdb needs lmdb, which is not installed ({error})", hint="pip install 'dlio-torch[lmdb]'"
-        ) from error
-    return lmdb
+    return import_library("lmdb", "dataset.format=lmdb needs lmdb", "lmdb")
 
 
 def data_file(path: Path) -> Path:

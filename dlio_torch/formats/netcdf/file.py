@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.errors import ConfigError, DataError, DlioError, MissingPackageError
+from dlio_torch.errors import ConfigError, DataError, DlioError
 from dlio_torch.formats.core.file_errors import check_rows, open_error
+from dlio_torch.formats.core.libraries import import_library
 from dlio_torch.formats.core.library_lock import library_lock
 from dlio_torch.formats.hdf5.guard import ANY_FILTER, SLACK_BYTES, check_size
 from dlio_torch.formats.netcdf.classic_header import read_classic_header
@@ -62,12 +63,7 @@ def need_netcdf4(name: str) -> None:
     Raises:
         MissingPackageError: it is not; names the extra.
     """
-    try:
-        import netCDF4  # noqa: F401
-    except ImportError as error:
-        raise MissingPackageError(
-            f"dataset.format={name} needs netCDF4, which is not installed", hint="pip install 'dlio-torch[netcdf]'"
-        ) from error
+    import_library("netCDF4", f"dataset.format={name} needs netCDF4", "netcdf")
 
 
 def element_of(dtype: np.dtype[Any], variant: str, name: str) -> Element:

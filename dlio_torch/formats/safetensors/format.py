@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.config.schema import DatasetConfig
-from dlio_torch.errors import MissingPackageError
 from dlio_torch.formats.core.array_format import FieldFormat
 from dlio_torch.formats.core.format import FileInfo, MpiIo
 from dlio_torch.formats.core.layout import FileLayout
+from dlio_torch.formats.core.libraries import import_library
 from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.core.stacking import Stacking
 from dlio_torch.formats.safetensors.facts import LENGTH
@@ -44,13 +44,7 @@ class SafetensorsFormat(FieldFormat):
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         self.options: SafetensorsConfig = config.of(SafetensorsConfig)
         super().__init__(config, seed)
-        try:
-            import safetensors  # noqa: F401
-        except ImportError as error:
-            raise MissingPackageError(
-                "dataset.format=safetensors needs safetensors, which is not installed",
-                hint="pip install 'dlio-torch[safetensors]'",
-            ) from error
+        import_library("safetensors", "dataset.format=safetensors needs safetensors", "safetensors")
         check_backend(self.options)
         self._stacking = Stacking(self.options.samples == "rows", SAMPLES_OPTION)
 

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from dlio_torch.errors import DataError, MissingPackageError
+from dlio_torch.errors import DataError
+from dlio_torch.formats.core.libraries import import_library
 from dlio_torch.formats.core.ordered_map import in_order
 from dlio_torch.formats.tfrecord.example_proto import Octets, Piece
 
@@ -40,14 +41,8 @@ def crc32c() -> Callable[[int, Any], int]:
     Raises:
         MissingPackageError: it is not installed.
     """
-    try:
-        from google_crc32c import extend
-    except ImportError as error:
-        raise MissingPackageError(
-            f"TFRecord files need the package google-crc32c, which cannot be imported ({error})",
-            hint="pip install 'dlio-torch[tfrecord]'",
-        ) from error
-    return extend  # type: ignore[no-any-return]
+    library = import_library("google_crc32c", "TFRecord files need the package google-crc32c", "tfrecord")
+    return library.extend  # type: ignore[no-any-return]
 
 
 def masked(crc: int) -> int:

@@ -20,11 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.config.schema import DatasetConfig
-from dlio_torch.errors import ConfigError, MissingPackageError
+from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core.array_format import FieldFormat
 from dlio_torch.formats.core.batch import ArraySpec, Sample
 from dlio_torch.formats.core.format import FileInfo
 from dlio_torch.formats.core.layout import FileLayout
+from dlio_torch.formats.core.libraries import import_library
 from dlio_torch.formats.core.ordered_map import in_order
 from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.webdataset.layout import shard_layout
@@ -213,12 +214,7 @@ def _image_library() -> str:
     Raises:
         MissingPackageError: it is not installed.
     """
-    try:
-        import PIL
-        from PIL import features
-    except ImportError as error:
-        raise MissingPackageError(
-            "dataset.format=webdataset needs Pillow for images, which is not installed",
-            hint="pip install 'dlio-torch[image]'",
-        ) from error
-    return f"Pillow {PIL.__version__}, jpg {features.version('jpg')}"
+    import_library("PIL", "dataset.format=webdataset needs Pillow for images", "image")
+    from PIL import features
+
+    return f"Pillow {features.version('pil')}, jpg {features.version('jpg')}"

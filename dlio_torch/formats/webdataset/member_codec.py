@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.errors import DataError, MissingPackageError
+from dlio_torch.errors import DataError
 from dlio_torch.formats.core import payload
 from dlio_torch.formats.core.batch import ArraySpec
+from dlio_torch.formats.core.libraries import import_library
 from dlio_torch.formats.webdataset.members import SampleMember
 from dlio_torch.formats.webdataset.quiet_decoding import quiet
 
@@ -39,13 +40,8 @@ def decoder(images: str) -> Decoder:
     library = webdataset()
     if images in ("none", "basic"):
         return library.autodecode.Decoder([])
-    try:
-        import PIL.Image  # noqa: F401
-    except ImportError as error:
-        raise MissingPackageError(
-            f"dataset.webdataset.decode={images} needs Pillow, which is not installed",
-            hint="pip install 'dlio-torch[image]', or set dataset.webdataset.decode=basic",
-        ) from error
+    need = f"dataset.webdataset.decode={images} needs Pillow"
+    import_library("PIL", need, "image", otherwise="set dataset.webdataset.decode=basic")
     return library.autodecode.Decoder([library.autodecode.ImageHandler(images)])
 
 
@@ -55,14 +51,7 @@ def webdataset() -> Any:
     Raises:
         MissingPackageError: it is not installed.
     """
-    try:
-        import webdataset as library
-    except ImportError as error:
-        raise MissingPackageError(
-            "dataset.format=webdataset needs webdataset, which is not installed",
-            hint="pip install 'dlio-torch[webdataset]'",
-        ) from error
-    return library
+    return import_library("webdataset", "dataset.format=webdataset needs webdataset", "webdataset")
 
 
 def array_of(member: SampleMember, key: str, stored: bytes, images: str, sample: str) -> npt.NDArray[np.generic]:

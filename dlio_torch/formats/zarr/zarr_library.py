@@ -12,6 +12,7 @@ import numpy as np
 
 from dlio_torch.errors import DataError, DlioError, MissingPackageError
 from dlio_torch.formats.core.file_errors import open_error
+from dlio_torch.formats.core.libraries import import_library
 from dlio_torch.formats.zarr.facts import METADATA, settings
 from dlio_torch.formats.zarr.options import ZarrConfig
 
@@ -33,14 +34,11 @@ def need_zarr() -> None:
     Raises:
         MissingPackageError: it is not.
     """
-    hint = "pip install 'dlio-torch[zarr]'"
-    try:
-        import zarr
-    except ImportError as error:
-        raise MissingPackageError("dataset.format=zarr needs zarr, which is not installed", hint=hint) from error
+    zarr = import_library("zarr", "dataset.format=zarr needs zarr", "zarr")
     if int(zarr.__version__.split(".")[0]) < _OLDEST:
         raise MissingPackageError(
-            f"dataset.format=zarr needs zarr {_OLDEST} or newer, but zarr {zarr.__version__} is installed", hint=hint
+            f"dataset.format=zarr needs zarr {_OLDEST} or newer, but zarr {zarr.__version__} is installed",
+            hint="pip install 'dlio-torch[zarr]'",
         )
 
 
