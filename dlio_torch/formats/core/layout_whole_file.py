@@ -86,15 +86,20 @@ def opened(files: Sequence[Begun]) -> dict[Path, int]:
     return {file.path: file.descriptor for file in files if file.descriptor is not None}
 
 
-def read_whole(path: Path, expected: float) -> bytes:
+def read_whole(path: Path, expected: float | None) -> bytes:
     """Reads all bytes of a file, by one call if the file is not much larger than expected.
+
+    Args:
+        path: the file.
+        expected: bytes of a file, in the mean; ``None``: the size of this file, at the cost of one more call.
 
     Raises:
         OSError: it cannot be read.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        most = min(int(expected * 1.5) + _LONG_HEAD, _MOST)
+        usual = os.fstat(descriptor).st_size if expected is None else expected * 1.5
+        most = min(int(usual) + _LONG_HEAD, _MOST)
         content = os.read(descriptor, most)
         if len(content) < most:
             return content

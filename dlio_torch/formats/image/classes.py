@@ -95,22 +95,25 @@ def image_names(root: Path, *, classes: bool) -> list[str]:
     Raises:
         OSError: a folder cannot be listed.
     """
+    return [name for name in file_names(root, classes=classes) if name.lower().endswith(SUFFIXES)]
+
+
+def file_names(root: Path, *, classes: bool) -> Iterator[str]:
+    """Yields the paths of all files where :func:`image_names` looks for images, in the same order."""
     tops = [root / name for name in class_names(root)] if classes else [root]
-    return [
-        f"{os.path.relpath(folder, root)}/{name}".removeprefix("./") for top in tops for folder, name in _below(top)
-    ]
+    for top in tops:
+        for folder, name in _below(top):
+            yield f"{os.path.relpath(folder, root)}/{name}".removeprefix("./")
 
 
 def _below(top: Path) -> Iterator[tuple[str, str]]:
-    """Folder and name of each image below ``top``; links to folders are followed, but not to a folder above them."""
+    """Folder and name of each file below ``top``; links to folders are followed, but not to a folder above them."""
     folders: list[tuple[str, list[str]]] = []
     for folder, inner, names in os.walk(top, followlinks=True, onerror=_raise):
         folders.append((folder, names))
         inner[:] = [name for name in inner if not _leads_back(os.path.join(folder, name))]
     for folder, names in sorted(folders):
-        for name in sorted(names):
-            if name.lower().endswith(SUFFIXES):
-                yield folder, name
+        yield from ((folder, name) for name in sorted(names))
 
 
 def _leads_back(path: str) -> bool:

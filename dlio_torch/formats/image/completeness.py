@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import io
-import os
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.buffered_file import open_buffered, refusing
@@ -14,55 +14,75 @@ from dlio_torch.formats.image.pillow_codec import open_image
 
 _TAIL_BYTES = 64 << 10
 _ENDS = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "PNG": b"IEND"}
+_RIFF = 8  # bytes before those that the header of a WebP file counts
 
 
-def check_complete(path: Path) -> tuple[list[int], str]:
-    """Width and height of an image in pixels, and its mode in Pillow's words.
+@dataclass(frozen=True)
+class ImageHeader:
+    """Header of an image file.
+
+    Attributes:
+        width: in pixels.
+        height: in pixels.
+        mode: of the pixels, in Pillow's words.
+        kind: format of the file, as Pillow names it.
+    """
+
+    width: int
+    height: int
+    mode: str
+    kind: str
+
+
+def check_complete(path: Path) -> ImageHeader:
+    """Returns the header of an image whose file is complete.
 
     Raises:
         DataError: no image, or its end is missing.
     """
     with refusing(path), open_buffered(path, 0) as file:
-        size, mode, kind = _header(file, path)
-        total = os.fstat(file.fileno()).st_size
-        file.seek(0)
-        head = file.read(8)
-        file.seek(max(0, total - _TAIL_BYTES))
-        _check_end(kind, head, file.read(), total, path)
-    return size, mode
+        header = _header(file, path)
+        _check_end(header.kind, file, path)
+    return header
 
 
-def check_stored(stored: bytes | bytearray, path: Path) -> None:
+def check_stored(stored: bytes, path: Path, kind: str = "") -> None:
     """Raise unless the bytes of a file are a complete image.
+
+    Args:
+        stored: the bytes.
+        path: of the file, for messages.
+        kind: of the image, as Pillow names it; empty: its header tells.
 
     Raises:
         DataError: no image, or its end is missing.
     """
-    _, _, kind = _header(io.BytesIO(stored), path)
-    _check_end(kind, bytes(stored[:8]), bytes(stored[-_TAIL_BYTES:]), len(stored), path)
+    file = io.BytesIO(stored)
+    _check_end(kind or _header(file, path).kind, file, path)
 
 
-def _header(file: IO[bytes], path: Path) -> tuple[list[int], str, str]:
-    """Width and height, mode and format."""
+def details_of(header: ImageHeader, path: Path) -> dict[str, Any]:
+    """Figures of an image file for the report."""
+    return {"size": [header.width, header.height], "mode": header.mode, "bytes": path.stat().st_size}
+
+
+def _header(file: IO[bytes], path: Path) -> ImageHeader:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the loader's own concern
         with open_image(file, path) as image:
-            return list(image.size), image.mode, image.format or ""
+            return ImageHeader(image.width, image.height, image.mode, image.format or "")
 
 
-def _check_end(kind: str, head: bytes, tail: bytes, total: int, path: Path) -> None:
-    """Raise if the end of a JPEG, PNG or WebP file is missing; other formats do not tell.
-
-    Args:
-        kind: as Pillow names the format.
-        head: first 8 bytes.
-        tail: last bytes.
-        total: bytes of the file.
-        path: for the error.
-    """
-    complete = _ENDS.get(kind, b"") in tail
+def _check_end(kind: str, file: IO[bytes], path: Path) -> None:
+    """Raise if the end of a JPEG, PNG or WebP file is missing; other formats do not tell."""
+    size = file.seek(0, io.SEEK_END)
+    complete = True
     if kind == "WEBP":
-        complete = int.from_bytes(head[4:], "little") + 8 <= total  # RIFF states its length
+        file.seek(_RIFF - 4)
+        complete = int.from_bytes(file.read(4), "little") + _RIFF <= size
+    elif kind in _ENDS:
+        file.seek(max(0, size - _TAIL_BYTES))
+        complete = _ENDS[kind] in file.read()
     if not complete:
         raise DataError(
             f"{path} is truncated: the end of the image is missing",

@@ -131,8 +131,8 @@ class ImageFolderFacts(JpegFacts):
     def recognises_folder(self, path: Path, names: Sequence[str]) -> bool:
         from dlio_torch.formats.image.sizes import first_names, holds_images
 
-        folders = [name for name in names if not name.startswith(".") and (path / name).is_dir()]
-        inner = [path / name for name in folders[:_MOST_FOLDERS]]
-        if holds_images([name for name in names if name not in folders]):
+        shown = [name for name in names if not name.startswith(".")]
+        folders = [name for name in shown if (path / name).is_dir()]
+        if holds_images(set(shown).difference(folders)):
             return True
-        return any(holds_images(first_names(folder, _MOST_NAMES)) for folder in inner)
+        return any(holds_images(first_names(path / name, _MOST_NAMES)) for name in folders[:_MOST_FOLDERS])

@@ -29,21 +29,22 @@ from dlio_torch.formats.core.format import FileInfo, Format
 from dlio_torch.formats.core.layout import FileLayout
 from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.image.classes import ClassFolders, ClassTree, image_names
-from dlio_torch.formats.image.completeness import check_complete, check_stored
-from dlio_torch.formats.image.folder_sample import ImageArrays, labelled
+from dlio_torch.formats.image.completeness import check_complete, check_stored, details_of
+from dlio_torch.formats.image.folder_sample import ImageArrays
 from dlio_torch.formats.image.folder_specs import IMAGE, folder_specs
 from dlio_torch.formats.image.generated_images import Encoder, GeneratedImages
+from dlio_torch.formats.image.labels import generated_class, labelled
 from dlio_torch.formats.image.layout import image_layout
 from dlio_torch.formats.image.masks import Masks, generated_mask
 from dlio_torch.formats.image.options import ImageConfig
 from dlio_torch.formats.image.pillow_codec import library_version, open_image
+from dlio_torch.formats.image.pixel_spec import ONE_IMAGE
 from dlio_torch.formats.image.reader import ImageReader
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 if TYPE_CHECKING:
     from PIL import Image
 
-_SPLIT = 1 << 40  # evaluation samples are numbered from here on
 _SIDES = 2  # stream of heights and widths
 _USUAL_BYTES = 128 << 10  # of an existing image file that is given by a pattern
 _MOST_SIZES = 64  # existing files whose sizes give the mean
@@ -68,8 +69,9 @@ class ImageFolderFormat(Format):
         usual = self.options.height_mean, self.options.width_mean
         encoder = Encoder("JPEG", {"quality": self.options.quality})
         self._images = GeneratedImages(seed, self.options, encoder, usual, self._generated_size)
-        self._masks = None if self.options.masks is None else Masks(self.options.masks, self._root)
-        self._classes = ClassFolders() if self._root is None else ClassTree(self._root)
+        tree = None if self._root is None else ClassTree(self._root)
+        self._masks = None if self.options.masks is None else Masks(self.options.masks, tree)
+        self._classes = tree or ClassFolders()
 
     @property
     def _root(self) -> Path | None:
@@ -98,8 +100,7 @@ class ImageFolderFormat(Format):
 
     def expected(self, sample: int) -> Sample:
         stored = self._images.encoded(sample)
-        number = sample % _SPLIT % self.config.num_subfolders if self.config.num_subfolders else 0
-        label = number if self.options.classes else None
+        label = generated_class(sample, self.config.num_subfolders or 1) if self.options.classes else None
         if not self.options.decode:
             return labelled({IMAGE: np.frombuffer(stored, np.uint8)}, label)
         from PIL import Image
@@ -151,7 +152,7 @@ class ImageFolderFormat(Format):
     def _mask_of(self, path: Path) -> Path:
         """Path of the mask of an image, which may carry a temporary name."""
         assert self._masks is not None
-        return self._masks.path(path, self._classes) if self._masks.folder else self._mask_beside(path)
+        return self._masks.path(path) if self._masks.folder else self._mask_beside(path)
 
     def _mask_beside(self, path: Path) -> Path:
         assert self._masks is not None
@@ -178,10 +179,7 @@ class ImageFolderFormat(Format):
 
     def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
         if num_samples != 1:
-            raise ConfigError(
-                f"an image file holds one image, not {num_samples}",
-                hint="set dataset.samples_per_file=1 and, for evaluation files, dataset.samples_per_file_eval=1",
-            )
+            raise ConfigError(f"an image file holds one image, not {num_samples}", hint=ONE_IMAGE)
         if self._masks is not None:
             mask = generated_mask(first_sample, self._generated_size(first_sample))
             self._mask_beside(path).write_bytes(_png(mask))
@@ -190,15 +188,14 @@ class ImageFolderFormat(Format):
     def inspect(self, path: Path) -> FileInfo:
         """Check header and end of the file, and of its mask; the pixels are not decoded."""
         try:
-            size, mode = check_complete(path)
+            header = check_complete(path)
         except DataError:
             if self.options.on_error == "fail":
                 raise
             return FileInfo(0, {})
         if self._masks is not None:
             check_complete(self._mask_of(path))
-        details = {"size": size, "mode": mode, "bytes": path.stat().st_size}
-        return FileInfo(1, details)
+        return FileInfo(1, details_of(header, path))
 
     # --- reading ---
 
@@ -206,7 +203,8 @@ class ImageFolderFormat(Format):
         return ImageReader(path, self.options.buffer_bytes, direct=self.config.direct_io, **self._ways(path))
 
     def layout(self, path: Path) -> FileLayout:
-        return image_layout(path, self._stored_bytes, **self._ways(path))
+        expected = self._stored_bytes if self.config.path is None else None
+        return image_layout(path, expected, **self._ways(path))
 
     def _ways(self, path: Path) -> dict[str, Any]:
         """Settings that a reader of one file needs."""
@@ -235,9 +233,9 @@ class ImageFolderFormat(Format):
 
 def _stored(file: IO[bytes], path: Path) -> Any:
     """Reads the whole file."""
-    stored = bytearray(file.read())
+    stored = file.read()
     check_stored(stored, path)
-    return np.frombuffer(stored, np.uint8)
+    return np.frombuffer(bytearray(stored), np.uint8)
 
 
 def _unchanged(stored: Any, path: Path, label: int | None) -> Sample:

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import ArraySpec, Sample
-from dlio_torch.formats.image.folder_specs import IMAGE, LABEL, MASK, SIZE
+from dlio_torch.formats.image.folder_specs import IMAGE, MASK, SIZE
+from dlio_torch.formats.image.labels import labelled
 from dlio_torch.formats.image.options import ImageConfig
 from dlio_torch.formats.image.transforms import transform_of
 
@@ -121,10 +122,3 @@ def _check_mask(mask: Image.Image, mask_path: Path | None, image: Image.Image, p
             f"{mask_path} is an image of mode {mask.mode}, but a mask has one byte a pixel",
             hint="store masks as images of mode L or P",
         )
-
-
-def labelled(arrays: Sample, label: int | None) -> Sample:
-    """Adds the class number to the arrays of a sample, if there is one."""
-    if label is not None:
-        arrays[LABEL] = np.asarray(label, np.int64)
-    return arrays

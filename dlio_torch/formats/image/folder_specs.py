@@ -8,9 +8,10 @@ from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core.array_specs import specs_of
 from dlio_torch.formats.core.batch import ArraySpec
+from dlio_torch.formats.image.labels import LABEL
 from dlio_torch.formats.image.options import ImageConfig
 
-IMAGE, LABEL, MASK, SIZE = "image", "label", "mask", "height_and_width"
+IMAGE, MASK, SIZE = "image", "mask", "height_and_width"
 _CHANNELS = {"RGB": (3,), "L": ()}
 _PIXEL_TYPES = ("uint8", "uint16", "int32", "float32", "bool")
 

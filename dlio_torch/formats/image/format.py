@@ -23,24 +23,22 @@ import numpy.typing as npt
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.batch import ArraySpec, Sample
-from dlio_torch.formats.core.buffered_file import open_buffered, refusing
 from dlio_torch.formats.core.format import FileInfo, Format
 from dlio_torch.formats.core.layout import FileLayout
 from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.image.classes import ClassFolders
+from dlio_torch.formats.image.completeness import check_complete, check_stored, details_of
 from dlio_torch.formats.image.generated_images import Encoder, GeneratedImages
+from dlio_torch.formats.image.labels import LABEL, generated_class, labelled
 from dlio_torch.formats.image.layout import image_layout
 from dlio_torch.formats.image.options import ImageConfig
 from dlio_torch.formats.image.pillow_codec import decoded, library_version, pixels_of
-from dlio_torch.formats.image.pixel_spec import _ONE, LABEL, pixel_spec
+from dlio_torch.formats.image.pixel_spec import ONE_IMAGE, pixel_spec
 from dlio_torch.formats.image.reader import ImageReader
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 if TYPE_CHECKING:
     from PIL import Image
-
-_SPLIT = 1 << 40  # evaluation samples are numbered from here on
-_TAIL_BYTES = 64 << 10
 
 
 class _ImageFormat(Format):
@@ -52,7 +50,6 @@ class _ImageFormat(Format):
     codec: ClassVar[str]  # as Pillow names it
     accepted: ClassVar[tuple[str, ...]]  # what Pillow may call such a file
     magic: ClassVar[bytes]  # begins a file
-    end_mark: ClassVar[bytes]  # stands near the end of a complete file
     library: ClassVar[str]  # whose version the bytes depend on, as Pillow names it
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
@@ -83,16 +80,10 @@ class _ImageFormat(Format):
     # --- content ---
 
     def expected(self, sample: int) -> Sample:
-        content: Sample = {}
         stored = self._images.encoded(sample)
-        if self.options.decode:
-            content[self._spec.name] = decoded(stored)
-        else:
-            content[self._spec.name] = np.frombuffer(stored, np.uint8)
-        if self.config.num_subfolders:
-            # Files, and with them samples, are dealt to the folders in turn.
-            content[LABEL] = np.asarray(sample % _SPLIT % self.config.num_subfolders, np.int64)
-        return content
+        pixels = decoded(stored) if self.options.decode else np.frombuffer(stored, np.uint8)
+        folders = self.config.num_subfolders
+        return labelled({self._spec.name: pixels}, generated_class(sample, folders) if folders else None)
 
     def parameters(self) -> dict[str, float]:
         """Mean size of a file in bytes at each share of noise; empty if no file size is configured."""
@@ -114,51 +105,36 @@ class _ImageFormat(Format):
 
     def write(self, path: Path, first_sample: int, num_samples: int, pool: Executor) -> None:
         if num_samples != 1:
-            raise ConfigError(f"a {self.codec} file holds one image, not {num_samples}", hint=_ONE)
+            raise ConfigError(f"a {self.codec} file holds one image, not {num_samples}", hint=ONE_IMAGE)
         path.write_bytes(self._images.encoded(first_sample))
 
     def inspect(self, path: Path) -> FileInfo:
         """Check header and end of the file; the pixels are not decoded."""
-        from PIL import Image
+        header = check_complete(path)
+        self.check(header.kind, (header.width, header.height), path)
+        return FileInfo(1, details_of(header, path))
 
-        with refusing(path), open_buffered(path, 0) as file:
-            with Image.open(file) as image:
-                self.check(image, path)
-                size = path.stat().st_size
-                details = {"size": list(image.size), "mode": image.mode, "bytes": size}
-            file.seek(max(0, size - _TAIL_BYTES))
-            self.check_end(file.read(), path)
-        return FileInfo(1, details)
+    def check(self, kind: str | None, size: tuple[int, int], path: Path) -> None:
+        """Raise unless a file has this format and its image has the specified size.
 
-    def check(self, image: Image.Image, path: Path) -> None:
-        """Raise unless the opened file has this format and its image has the specified size.
+        Args:
+            kind: format of the file, as Pillow names it.
+            size: width and height in pixels.
+            path: for the error.
 
         Raises:
             DataError: it is another one.
         """
-        if image.format not in self.accepted:
+        if kind not in self.accepted:
             raise DataError(
-                f"{path} holds a {image.format} image",
+                f"{path} holds a {kind} image",
                 hint=f"replace the file by a {self.codec} file, or correct dataset.format",
             )
         height, width, _ = self._spec.shape
-        if self.options.decode and image.size != (width, height):
+        if self.options.decode and size != (width, height):
             raise DataError(
-                f"{path}: the image has {image.size[1]} x {image.size[0]} pixels, but dataset.fields expect {height} "
-                f"x {width}",
+                f"{path}: the image has {size[1]} x {size[0]} pixels, but dataset.fields expect {height} x {width}",
                 hint="correct the shape in dataset.fields, or set dataset.image.decode=false to read stored bytes",
-            )
-
-    def check_end(self, tail: bytes, path: Path) -> None:
-        """Raise unless ``tail`` is the end of a complete file.
-
-        Raises:
-            DataError: it is not.
-        """
-        if self.end_mark not in tail:
-            raise DataError(
-                f"{path} is truncated: the end marker of the image is missing",
-                hint="the file is incomplete; generate or fetch the file again",
             )
 
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
@@ -179,10 +155,7 @@ class _ImageFormat(Format):
 
     def _arrays(self, started: Any, path: Path, label: int | None) -> Sample:
         """The arrays of an open image, or of the stored bytes."""
-        arrays: Sample = {self._spec.name: pixels_of(started) if self.options.decode else started}
-        if label is not None:
-            arrays[LABEL] = np.asarray(label, np.int64)
-        return arrays
+        return labelled({self._spec.name: pixels_of(started) if self.options.decode else started}, label)
 
     @cached_property
     def _expected_bytes(self) -> float:
@@ -193,19 +166,19 @@ class _ImageFormat(Format):
         from PIL import Image
 
         image = Image.open(file)
-        self.check(image, path)
+        self.check(image.format, image.size, path)
         return image
 
     def _stored(self, file: IO[bytes], path: Path) -> npt.NDArray[np.generic]:
         """Read the whole file."""
-        stored = bytearray(file.read())
+        stored = file.read()
         if not stored.startswith(self.magic):
             raise DataError(
                 f"{path} is not a {self.codec} file",
                 hint=f"replace the file by a {self.codec} file, or correct dataset.format",
             )
-        self.check_end(bytes(stored[-_TAIL_BYTES:]), path)
-        return np.frombuffer(stored, np.uint8)
+        check_stored(stored, path, self.codec)
+        return np.frombuffer(bytearray(stored), np.uint8)
 
 
 class JpegFormat(_ImageFormat):
@@ -216,7 +189,6 @@ class JpegFormat(_ImageFormat):
     codec: ClassVar[str] = "JPEG"
     accepted: ClassVar[tuple[str, ...]] = ("JPEG", "MPO")
     magic: ClassVar[bytes] = b"\xff\xd8\xff"
-    end_mark: ClassVar[bytes] = b"\xff\xd9"
     library: ClassVar[str] = "jpg"
 
     def save_options(self) -> dict[str, Any]:
@@ -231,5 +203,4 @@ class PngFormat(_ImageFormat):
     codec: ClassVar[str] = "PNG"
     accepted: ClassVar[tuple[str, ...]] = ("PNG",)
     magic: ClassVar[bytes] = b"\x89PNG\r\n\x1a\n"
-    end_mark: ClassVar[bytes] = b"IEND"
     library: ClassVar[str] = "zlib"

@@ -17,6 +17,7 @@ from dlio_torch.formats.image.options import ImageConfig
 _NOISES = tuple((i / 16) ** 2 for i in range(17))  # share of noise in an image, where file sizes are tried
 _TRIALS = 2
 _DEFAULT_NOISE = 0.1
+_BEST_QUALITY = 95  # above it libjpeg makes larger files and hardly better ones
 _SIZES = 1  # stream of the spread of file sizes; 0: pixels
 
 Pixels = npt.NDArray[np.uint8]
@@ -52,6 +53,9 @@ class GeneratedImages:
         encoder: makes the files.
         usual: height and width in the mean.
         size: gives height and width of a sample; ``None``: all have the usual ones.
+
+    Raises:
+        ConfigError: Pillow does not encode with the quality.
     """
 
     def __init__(
@@ -62,6 +66,8 @@ class GeneratedImages:
         usual: tuple[int, int],
         size: Callable[[int], tuple[int, int]] | None = None,
     ) -> None:
+        if options.quality > _BEST_QUALITY:
+            raise ConfigError(f"dataset.image.quality={options.quality}", hint="set a quality from 1 to 95")
         self._seed, self._options, self._encoder, self._usual, self._size = seed, options, encoder, usual, size
         self._noises: dict[str, float] | None = None
 

@@ -18,7 +18,7 @@ from dlio_torch.formats.core.layout_whole_file import read_whole
 
 def image_layout(
     path: Path,
-    expected: float,
+    expected: float | None,
     *,
     start: Callable[[IO[bytes], Path], Any],
     finish: Callable[[Any, Path], Sample],
@@ -28,7 +28,7 @@ def image_layout(
 
     Args:
         path: the file.
-        expected: bytes of a file, in the mean.
+        expected: bytes of a file, in the mean; ``None``: the file itself tells.
         start: what is done with a file that was just opened; its result goes to ``finish``.
         finish: gives the arrays of the sample.
         variable: names of the arrays of variable length.

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.errors import ConfigError, DataError
-from dlio_torch.formats.image.classes import SUFFIXES, ClassFolders, ClassTree
+from dlio_torch.formats.image.classes import SUFFIXES, ClassTree
 
 _BLOCK, _CLASSES = 32, 21  # pixels; classes of a generated mask, as many as Pascal VOC has
 
@@ -30,9 +30,10 @@ class Masks:
         ConfigError: the value is neither a folder nor a pattern.
     """
 
-    def __init__(self, value: str, images: Path | None) -> None:
+    def __init__(self, value: str, images: ClassTree | None) -> None:
         self.folder = not value.startswith("*")
         self.ending = value[1:]
+        self._images = images
         self._root = Path(value).expanduser()  # shells leave a ~ behind "=" as it is
         if not self.folder and (not self.ending.lower().endswith(SUFFIXES) or "*" in self.ending):
             raise ConfigError(
@@ -60,14 +61,14 @@ class Masks:
                     names[os.path.splitext(name)[0]] = name
         return names
 
-    def path(self, image: Path, classes: ClassTree | ClassFolders) -> Path:
+    def path(self, image: Path) -> Path:
         """Path of the mask of an image, which has the same path below the folder of masks except for the suffix.
 
         Raises:
             DataError: there is none.
         """
-        assert isinstance(classes, ClassTree)
-        stem = os.path.splitext(classes.name_of(image))[0]
+        assert self._images is not None  # or the folder of masks was refused
+        stem = os.path.splitext(self._images.name_of(image))[0]
         name = self._by_stem.get(stem)
         if name is None:
             raise DataError(

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core.array_specs import specs_of
 from dlio_torch.formats.core.batch import ArraySpec
-from dlio_torch.formats.image.options import ImageConfig
+from dlio_torch.formats.image.labels import LABEL
 
-if TYPE_CHECKING:
-    pass
-
-LABEL = "label"
 _LENGTH_LIMIT = 65500  # libjpeg's
-_ONE = "set dataset.samples_per_file=1 and, for evaluation files, dataset.samples_per_file_eval=1"
+ONE_IMAGE = "set dataset.samples_per_file=1 and, for evaluation files, dataset.samples_per_file_eval=1"
 
 
 def pixel_spec(config: DatasetConfig, name: str) -> ArraySpec:
@@ -32,11 +26,8 @@ def pixel_spec(config: DatasetConfig, name: str) -> ArraySpec:
             if value > 1:
                 raise ConfigError(
                     f"dataset.{key}={value} cannot be used with dataset.format={name}, which stores one image per file",
-                    hint=_ONE,
+                    hint=ONE_IMAGE,
                 )
-    quality = config.of(ImageConfig).quality
-    if quality > 95:
-        raise ConfigError(f"dataset.image.quality={quality}", hint="set a quality from 1 to 95")
     specs = specs_of(config.fields)
     spec, field = specs[0], config.fields[0]
     sound = len(specs) == 1 and spec.dtype == np.uint8 and not spec.variable and not field.select
