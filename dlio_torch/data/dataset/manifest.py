@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,25 +19,16 @@ import numpy.typing as npt
 
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate_dataset import MOST_SAMPLES
+from dlio_torch.data.dataset.existing_files import InspectedFiles, inspect_existing, list_existing
 from dlio_torch.data.dataset.file_counts import FileCounts
 from dlio_torch.data.dataset.file_names import Names
 from dlio_torch.data.dataset.visibility import check_seen
 from dlio_torch.dist.base import Communicator, SingleCommunicator
 from dlio_torch.errors import DataError, DlioError, PreconditionError
-from dlio_torch.files.path_pattern import matching
-from dlio_torch.formats.core.file_errors import os_errors
 from dlio_torch.formats.core.format import Format
-from dlio_torch.formats.core.probe import inspect_files
-from dlio_torch.formats.core.registry import all_facts
-from dlio_torch.ownership.marker import holds_results
-from dlio_torch.ownership.names import MARKER
-from dlio_torch.storage.base import Storage
 from dlio_torch.storage.local.stored_paths import kind_of
-from dlio_torch.storage.registry import open_storage
 
 VERSION = 1
-_MOST_INSPECTED = 64
-"""Files that each rank opens before training, where a file holds one sample."""
 SPLITS = ("train", "eval")
 
 
@@ -168,12 +158,12 @@ def existing_manifest(config: Config, fmt: Format, comm: Communicator | None = N
         DataError: on rank 0; nothing is there, or a file does not fit; names it and what does not fit.
     """
     comm = comm or SingleCommunicator()
-    folder, names = comm.broadcast_object(_listed(config, fmt) if comm.rank == 0 else None) or (Path(), None)
+    folder, names = comm.broadcast_object(list_existing(config, fmt) if comm.rank == 0 else None) or (Path(), None)
     assert names is not None
     check_seen(folder / names[0], comm, "dataset.path")
-    mine: _Inspected | DlioError
+    mine: InspectedFiles | DlioError
     try:
-        mine = _inspected(folder, names[comm.rank :: comm.world_size], fmt)
+        mine = inspect_existing(folder, names[comm.rank :: comm.world_size], fmt)
     except DlioError as error:
         mine = error  # rank 0 raises it, so that of many the same one is shown
     everyone = comm.gather_objects(mine)
@@ -203,74 +193,6 @@ def existing_manifest(config: Config, fmt: Format, comm: Communicator | None = N
         names = Names([names[int(number)] for number in np.flatnonzero(counts)])
         counts = counts[counts > 0]
     return Manifest("train", 0, FileCounts(counts), folder, names, fmt.suffix, bytes=size), details
-
-
-def _listed(config: Config, fmt: Format) -> tuple[Path, Names]:
-    """The folder of existing data and the names of its files."""
-    path = Path(config.dataset.path or "")
-    if not path.exists():
-        matches = [name for name in matching(str(path)) if fmt.is_there(Path(name))]
-        if matches:
-            folder = Path(os.path.commonpath([Path(name).parent for name in matches]))
-            return folder, Names([os.path.relpath(name, folder) for name in matches])
-        raise DataError(
-            f"dataset.path={str(path)!r} does not exist", hint="correct dataset.path, or remove it to generate data"
-        )
-    if fmt.is_there(path) or path.is_file():
-        return path.parent, Names([path.name])
-    if not path.is_dir():
-        raise DataError(f"dataset.path={str(path)!r} is {kind_of(path)}", hint="set dataset.path to a file or a folder")
-    once_names = {once.name for once in config.dataset.once if once.name}
-    known = next((about.suffixes for about in all_facts() if about.name == config.dataset.format), ())
-    suffixes = tuple(dict.fromkeys((fmt.suffix, *known)))
-    names = sorted(name for name in _files_of(fmt, open_storage(path), suffixes) if name not in once_names)
-    with os_errors(path):
-        names = list(fmt.select(path, names))
-    if not names:
-        raise DataError(
-            f"dataset.path={str(path)!r} contains no {' or '.join(f'*{suffix}' for suffix in suffixes)} file",
-            hint=f"correct dataset.path or dataset.format; dataset.format={fmt.name} reads {', '.join(suffixes)} files",
-        )
-    return path, Names(names)
-
-
-def _files_of(fmt: Format, storage: Storage, suffixes: tuple[str, ...]) -> Iterator[str]:
-    """Names of the files of a format in a storage, from its listing without access to the files.
-
-    Folders with results of this tool, such as those of an earlier run in the same folder, are left out.
-    """
-    entries = list(storage.list())
-    markers = (entry.name.removesuffix(MARKER) for entry in entries if entry.name.endswith(f"/{MARKER}"))
-    results = tuple(folder for folder in markers if holds_results(storage.path(folder.rstrip("/"))))
-    for entry in entries:
-        if not entry.name.lower().endswith(suffixes) or entry.name.startswith(results):
-            continue
-        if entry.kind == "other" and fmt.leaves_out_damaged():
-            continue
-        if entry.kind == "other" and (kind := kind_of(storage.path(entry.name))) is not None:
-            hint = f"remove {storage.path(entry.name)}, or replace it by a file of data"
-            raise DataError(f"{storage.path(entry.name)} is {kind}, not a file of data", hint=hint)
-        if entry.kind == "file":
-            if not fmt.in_folders:
-                yield entry.name
-        elif fmt.in_folders and fmt.is_there(storage.path(entry.name)):
-            yield entry.name
-
-
-_Inspected = tuple[npt.NDArray[np.int64], int, dict[str, Any]]
-
-
-def _inspected(folder: Path, names: Sequence[str], fmt: Format) -> _Inspected:
-    """Number of samples of each file, bytes of all files, and details of the first file's layout."""
-    looked_at = names
-    if fmt.counted_by_name() and len(names) > _MOST_INSPECTED:
-        looked_at = [names[int(i)] for i in np.linspace(0, len(names) - 1, _MOST_INSPECTED)]
-    infos = inspect_files(fmt.inspect, [folder / name for name in looked_at], apart=fmt.may_crash)
-    counts = [info.num_samples for info in infos] if looked_at is names else [1] * len(names)
-    kept = (name for name, count in zip(names, counts, strict=True) if count)
-    size = sum(fmt.stored_size(f"{folder}/{name}") or 0 for name in kept)
-    details = next((info.details for info in infos if info.num_samples), {})
-    return np.array(counts, np.int64), size, details
 
 
 def check_present(manifests: Mapping[str, Manifest], fmt: Format, comm: Communicator | None = None) -> int:
