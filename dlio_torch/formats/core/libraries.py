@@ -21,6 +21,7 @@ def import_library(module: str, need: str, extra: str, *, otherwise: str = "") -
         MissingPackageError: the library is not installed, or cannot be imported.
     """
     try:
+        importlib.import_module(module.partition(".")[0])  # an inner module may have been imported without it
         return importlib.import_module(module)
     except ImportError as error:
         is_missing = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")

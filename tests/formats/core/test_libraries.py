@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import xml.dom
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,13 @@ def test_a_missing_library_and_its_extra(module: str) -> None:
         import_library(module, "dataset.format=x needs it", "x", otherwise="set a=b")
     assert caught.value.message == "dataset.format=x needs it, which is not installed"
     assert caught.value.hint == "pip install 'dlio-torch[x]', or set a=b"
+
+
+def test_a_missing_library_of_which_an_inner_module_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert import_library("xml.dom", "this needs xml", "x") is xml.dom
+    monkeypatch.setitem(sys.modules, "xml", None)
+    with pytest.raises(MissingPackageError, match="this needs xml, which is not installed"):
+        import_library("xml.dom", "this needs xml", "x")
 
 
 def test_a_library_whose_own_import_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
