@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from itertools import islice
 from pathlib import Path
 
 from dlio_torch.formats.core.facts import FormatFacts
@@ -13,7 +12,6 @@ HEAD_BYTES = 16
 """First bytes of a file that are compared with the magic bytes of formats."""
 
 _GZIP = b"\x1f\x8b"
-_MOST_NAMES = 1000
 
 
 def recognised(path: Path, head: bytes) -> FormatFacts | None:
@@ -52,6 +50,5 @@ def recognised_folder(path: Path) -> FormatFacts | None:
     Raises:
         OSError: it cannot be listed.
     """
-    with os.scandir(path) as entries:
-        names = sorted(entry.name for entry in islice(entries, _MOST_NAMES))
+    names = sorted(os.listdir(path))
     return next((facts for facts in all_facts() if facts.recognises_folder(path, names)), None)
