@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from dlio_torch.formats.core.facts import FormatFacts
@@ -44,11 +45,16 @@ def recognised_file(path: Path) -> FormatFacts | None:
         return recognised(path, file.read(HEAD_BYTES))
 
 
-def recognised_folder(path: Path) -> FormatFacts | None:
+def recognised_folder(path: Path, known: Iterable[FormatFacts] | None = None) -> FormatFacts | None:
     """Facts about the format of which a folder as a whole is one data set; ``None``: it is a folder of files.
+
+    Args:
+        path: of the folder.
+        known: formats among which it is looked for; ``None``: all.
 
     Raises:
         OSError: it cannot be listed.
     """
     names = sorted(os.listdir(path))
-    return next((facts for facts in all_facts() if facts.recognises_folder(path, names)), None)
+    known = all_facts() if known is None else known
+    return next((facts for facts in known if facts.recognises_folder(path, names)), None)
