@@ -14,7 +14,7 @@ from typing import IO
 import numpy as np
 
 from dlio_torch.formats.core.array_specs import DTYPES
-from dlio_torch.formats.core.batch import INDEX, LENGTHS
+from dlio_torch.formats.core.batch import is_reserved
 from dlio_torch.formats.core.buffered_file import PARSING, refusing
 from dlio_torch.formats.core.data_description import StoredArray
 from dlio_torch.formats.numpy.zip_members import MEMBER
@@ -22,6 +22,7 @@ from dlio_torch.formats.numpy.zip_members import MEMBER
 _HEAD = 1 << 16
 _READ = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 _METHODS = {zipfile.ZIP_STORED: "", zipfile.ZIP_DEFLATED: "deflate"}
+_RESERVED = "its name is reserved for what dlio_torch adds to a batch"
 _KINDS = {
     "S": "byte strings",
     "U": "text",
@@ -138,16 +139,12 @@ def _problem(dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> str:
     return ""
 
 
-def _reserved(name: str) -> str:
-    return "its name is reserved for what dlio_torch adds to a batch" if name == INDEX or name.endswith(LENGTHS) else ""
-
-
 def in_all(files: Mapping[Path, Mapping[str, ArrayHeader]]) -> dict[str, str]:
     """Why an array of the first file cannot be read from all files, by its name; empty text: it can."""
     first = next(iter(files.values()))
     problems: dict[str, str] = {}
     for name, header in first.items():
-        problems[name] = header.problem or _reserved(name)
+        problems[name] = header.problem or (_RESERVED if is_reserved(name) else "")
         for path, others in files.items():
             other = others.get(name)
             if problems[name]:
