@@ -15,12 +15,11 @@ import numpy as np
 
 from dlio_torch.formats.core.array_specs import DTYPES
 from dlio_torch.formats.core.batch import is_reserved
-from dlio_torch.formats.core.buffered_file import PARSING, refusing
+from dlio_torch.formats.core.buffered_file import HEADER_PARSERS, PARSING, refusing
 from dlio_torch.formats.core.data_description import StoredArray
 from dlio_torch.formats.numpy.zip_members import MEMBER
 
 _HEAD = 1 << 16
-_READ = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 _METHODS = {zipfile.ZIP_STORED: "", zipfile.ZIP_DEFLATED: "deflate"}
 _RESERVED = "its name is reserved for what dlio_torch adds to a batch"
 _KINDS = {
@@ -35,7 +34,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class ArrayHeader:
-    """ArrayHeader of one array.
+    """Header of an array in a file of unknown origin.
 
     Attributes:
         dtype: type of the elements, in NumPy's words.
@@ -68,7 +67,7 @@ class ArrayHeader:
 
 
 def headers_of_array(path: Path) -> dict[str, ArrayHeader]:
-    """ArrayHeader of a single-array file, under the name ``data``.
+    """Header of a single-array file, under the name ``data``.
 
     Raises:
         DataError: it is no such file.
@@ -79,7 +78,7 @@ def headers_of_array(path: Path) -> dict[str, ArrayHeader]:
 
 
 def headers_of_archive(path: Path) -> dict[str, ArrayHeader]:
-    """ArrayHeaders of the members of an archive, by the names of the arrays.
+    """Headers of the members of an archive, by the names of the arrays.
 
     Raises:
         DataError: it is no archive, or is damaged.
@@ -100,13 +99,13 @@ def headers_of_archive(path: Path) -> dict[str, ArrayHeader]:
 def _header(file: IO[bytes], stored: int, method: str) -> ArrayHeader:
     head = io.BytesIO(file.read(_HEAD))
     version = np.lib.format.read_magic(head)
-    if version not in _READ:
+    if version not in HEADER_PARSERS:
         return ArrayHeader(
             "?", (), False, method, stored, f"has version {version[0]}.{version[1]} of the NPY header: not supported"
         )
     try:
         with PARSING:
-            shape, fortran, dtype = _READ[version](head)
+            shape, fortran, dtype = HEADER_PARSERS[version](head)
     except ValueError as error:
         problem = _unknown_type(head.getvalue())
         if not problem:
