@@ -8,7 +8,7 @@ import numpy as np
 
 from dlio_torch.config.schema import FieldConfig
 from dlio_torch.errors import ConfigError
-from dlio_torch.formats.core.batch import INDEX, LENGTHS, ArraySpec
+from dlio_torch.formats.core.batch import ArraySpec, is_reserved
 
 DTYPES = (
     "bool",
@@ -48,7 +48,7 @@ def _spec_of(field: FieldConfig) -> ArraySpec:
             f"dataset.fields: name={field.name!r} is not a valid path inside a file",
             hint="use a name such as data or climate/data",
         )
-    if field.name == INDEX or field.name.endswith(LENGTHS):
+    if is_reserved(field.name):
         raise ConfigError(
             f"dataset.fields: name={field.name!r} is reserved for an entry that dlio_torch adds to each batch",
             hint="rename it",

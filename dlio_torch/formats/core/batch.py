@@ -27,6 +27,11 @@ INDEX = "index"
 LENGTHS = ":lengths"
 
 
+def is_reserved(name: str) -> bool:
+    """Whether no array of a sample may have this name, since the tool adds entries of such names to a batch."""
+    return name == INDEX or name.endswith(LENGTHS)
+
+
 @dataclass(frozen=True)
 class ArraySpec:
     """One array of a sample.
@@ -136,7 +141,7 @@ def batch_bytes(batch: Batch) -> int:
 
 def batch_tensors(batch: Batch) -> Iterator[torch.Tensor]:
     """The tensors that a model would get, without the index and the lengths that the tool adds."""
-    return (tensor for name, tensor in batch.items() if name != INDEX and not name.endswith(LENGTHS))
+    return (tensor for name, tensor in batch.items() if not is_reserved(name))
 
 
 def samples_of(batch: Batch, specs: Sequence[ArraySpec]) -> Iterator[tuple[int, Sample]]:

@@ -25,6 +25,8 @@ from dlio_torch.formats.core.library_lock import library_lock
 
 PARSING = library_lock()
 """NumPy parses a header as Python; in Python 3.11 two threads that do so at once disturb each other (SystemError)."""
+HEADER_PARSERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+"""Versions of the NPY header that are read, each with NumPy's parser of it; called under :data:`PARSING`."""
 
 
 def open_buffered(path: Path, buffer_bytes: int, *, direct: bool = False) -> io.BufferedReader:
@@ -132,14 +134,13 @@ def read_header(file: IO[bytes], size: int, path: Path, name: str) -> Header:
     """
     start = file.tell()
     version = np.lib.format.read_magic(file)
-    known = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-    if version not in known:
+    if version not in HEADER_PARSERS:
         raise DataError(
             f"{path}: array {name} has an unsupported NPY header version {version}",
             hint="store the array with version 1.0 or 2.0 of the NPY format",
         )
     with PARSING:
-        shape, fortran_order, dtype = known[version](file)
+        shape, fortran_order, dtype = HEADER_PARSERS[version](file)
     header = Header(shape, fortran_order, dtype, file.tell() - start)
     if dtype.hasobject:
         raise DataError(

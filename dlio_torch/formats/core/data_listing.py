@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dlio_torch.formats.core.facts import FormatFacts
 from dlio_torch.formats.core.recognition import recognised_folder
+from dlio_torch.formats.core.registry import all_facts
 from dlio_torch.ownership.marker import holds_results
 
 MOST_FILES = 200_000
@@ -38,9 +39,9 @@ class DataListing:
     folders: int = 0
     is_partial: bool = False
 
-    def add(self, path: Path) -> None:
+    def add(self, path: Path, *, is_link: bool) -> None:
         """Count a file; a link to nothing is counted apart."""
-        if path.is_symlink() and not path.exists():
+        if is_link and not path.exists():
             self.broken_links += 1
             return
         suffix = path.suffix.lower()
@@ -62,48 +63,62 @@ class DataListing:
 
 
 def files_below(folder: Path) -> DataListing:
-    """Lists the files below a folder; folders that are data sets by themselves are not entered."""
-    listing = DataListing()
+    """Lists the files below a folder; folders that are data sets by themselves are not entered.
 
-    def count_unreadable(_: OSError) -> None:
-        listing.unreadable += 1
-
-    for parent, folders, files in os.walk(folder, onerror=count_unreadable):
-        inside = Path(parent)
-        for name in sorted(folders):
-            if holds_results(inside / name):  # of an earlier run in this folder
-                folders.remove(name)
-                continue
-            kind = _kind_of(inside / name)
-            if kind is not None:
-                listing.data_sets.append((inside / name, kind))
-                folders.remove(name)
-        folders.sort()
-        for name in files:
-            if not name.startswith("."):
-                listing.add(inside / name)
-        if listing.counts.total() > MOST_FILES:
-            listing.is_partial = True
-            break
+    Files are only listed, not looked at: a data set has hundreds of thousands of them, on file systems whose answers
+    take long.
+    """
+    listing, known = DataListing(), all_facts()
+    waiting = [folder]
+    while waiting and not listing.is_partial:
+        inside = waiting.pop()
+        try:
+            with os.scandir(inside) as found:
+                entries = sorted(found, key=lambda entry: entry.name)
+        except OSError:
+            listing.unreadable += 1
+            continue
+        entered = []
+        for entry in entries:
+            path = inside / entry.name
+            if not _is_folder(entry):
+                if not entry.name.startswith("."):
+                    listing.add(path, is_link=entry.is_symlink())
+            elif not holds_results(path):  # of an earlier run in this folder
+                kind = _kind_of(path, known)
+                if kind is not None:
+                    listing.data_sets.append((path, kind))
+                elif not entry.is_symlink():
+                    entered.append(path)
+        waiting.extend(reversed(entered))
+        listing.is_partial = listing.counts.total() > MOST_FILES
     return listing
 
 
 def files_listed(paths: Iterable[Path]) -> DataListing:
     """Lists the files of a pattern."""
-    listing = DataListing()
+    listing, known = DataListing(), all_facts()
     for path in paths:
-        kind = _kind_of(path) if path.is_dir() else None
-        if kind is not None:
-            listing.data_sets.append((path, kind))
-        elif path.is_dir():
-            listing.folders += 1
-        elif path.is_file() or path.is_symlink():
-            listing.add(path)
+        if path.is_dir():
+            kind = _kind_of(path, known)
+            if kind is None:
+                listing.folders += 1
+            else:
+                listing.data_sets.append((path, kind))
+        elif (is_link := path.is_symlink()) or path.is_file():
+            listing.add(path, is_link=is_link)
     return listing
 
 
-def _kind_of(folder: Path) -> FormatFacts | None:
+def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
-        return recognised_folder(folder)
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
+
+
+def _kind_of(folder: Path, known: Iterable[FormatFacts]) -> FormatFacts | None:
+    try:
+        return recognised_folder(folder, known)
     except OSError:  # it is counted when it is entered
         return None

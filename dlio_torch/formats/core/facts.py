@@ -255,7 +255,7 @@ class FormatFacts:
 
         Args:
             path: of the folder.
-            names: names of its entries, sorted; at most a thousand.
+            names: names of its entries, sorted; there may be hundreds of thousands.
         """
         return False
 

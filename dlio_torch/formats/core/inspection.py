@@ -166,7 +166,7 @@ def inspect_path(path: str, format_name: str = "") -> Inspection:
 
 def _is_folder_of(kind: FormatFacts, folder: Path) -> bool:
     """Whether a folder as a whole is one data set of the format that the user named."""
-    return kind.takes_any_folder or kind.recognises_folder(folder, sorted(os.listdir(folder)))
+    return kind.takes_any_folder or recognised_folder(folder, [kind]) is not None
 
 
 def _reading(kind: FormatFacts, format_name: str) -> FormatFacts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from itertools import islice
+from collections.abc import Iterable
 from pathlib import Path
 
 from dlio_torch.formats.core.facts import FormatFacts
@@ -13,7 +13,6 @@ HEAD_BYTES = 16
 """First bytes of a file that are compared with the magic bytes of formats."""
 
 _GZIP = b"\x1f\x8b"
-_MOST_NAMES = 1000
 
 
 def recognised(path: Path, head: bytes) -> FormatFacts | None:
@@ -46,12 +45,16 @@ def recognised_file(path: Path) -> FormatFacts | None:
         return recognised(path, file.read(HEAD_BYTES))
 
 
-def recognised_folder(path: Path) -> FormatFacts | None:
+def recognised_folder(path: Path, known: Iterable[FormatFacts] | None = None) -> FormatFacts | None:
     """Facts about the format of which a folder as a whole is one data set; ``None``: it is a folder of files.
+
+    Args:
+        path: of the folder.
+        known: formats among which it is looked for; ``None``: all.
 
     Raises:
         OSError: it cannot be listed.
     """
-    with os.scandir(path) as entries:
-        names = sorted(entry.name for entry in islice(entries, _MOST_NAMES))
-    return next((facts for facts in all_facts() if facts.recognises_folder(path, names)), None)
+    names = sorted(os.listdir(path))
+    known = all_facts() if known is None else known
+    return next((facts for facts in known if facts.recognises_folder(path, names)), None)

@@ -29,6 +29,7 @@ _FOLDER_OPTIONS = (
 _MOST_HEADERS = 1000  # that are read to find images of unequal size
 _MOST_FOLDERS = 3  # of which names are listed to recognise class folders
 _MOST_NAMES = 200
+_MOST_ENTRIES = 1000  # of the folder itself
 
 
 class JpegFacts(FormatFacts):
@@ -129,8 +130,12 @@ class ImageFolderFacts(JpegFacts):
         return head[:4] == b"RIFF" and head[8:12] == b"WEBP"
 
     def recognises_folder(self, path: Path, names: Sequence[str]) -> bool:
+        import random
+
         from dlio_torch.formats.image.sizes import first_names, holds_images
 
+        if len(names) > _MOST_ENTRIES:
+            names = sorted(random.Random(0).sample(names, _MOST_ENTRIES))
         shown = [name for name in names if not name.startswith(".")]
         folders = [name for name in shown if (path / name).is_dir()]
         if holds_images(set(shown).difference(folders)):

@@ -50,10 +50,10 @@ def of_a_file(headers: Mapping[str, ArrayHeader], unreadable: Sequence[ArrayHead
         headers: arrays that can be read.
         unreadable: all others.
     """
-    ragged = {name for name, header in headers.items() if header.shape and _lengths_of(name, headers) is not None}
-    tables = {name + LENGTHS_SUFFIX for name in ragged}
+    counts = {name: count for name in headers if (count := _variable_samples(name, headers)) is not None}
+    tables = {name + LENGTHS_SUFFIX for name in counts}
     candidates = [
-        _candidate(name, header, headers if name in ragged else {})
+        _candidate(name, header, counts.get(name))
         for name, header in headers.items()
         if header.shape and name not in tables
     ]
@@ -80,19 +80,20 @@ def of_a_file(headers: Mapping[str, ArrayHeader], unreadable: Sequence[ArrayHead
     return Interpretation(tuple(item.entry for item in sample.chosen), "stacked", count, left_out, (note,))
 
 
-def _candidate(name: str, header: ArrayHeader, tables: Mapping[str, ArrayHeader]) -> Candidate:
-    """An array as a field of a sample; a ragged one has its table among ``tables``."""
-    if not tables:
+def _candidate(name: str, header: ArrayHeader, count: int | None) -> Candidate:
+    """An array as a field of a sample; ``count``: of the samples of a variable-length one, ``None`` for all others."""
+    if count is None:
         return Candidate(_field(name, header.dtype, header.shape[1:]), header.shape[0], header.shape[0])
-    (count,) = tables[name + LENGTHS_SUFFIX].shape
     mean = max(1.0, round(header.shape[0] / max(count, 1), 1))
     return Candidate(FieldConfig(name, header.dtype, list(header.shape[1:]), mean), count, count)
 
 
-def _lengths_of(name: str, headers: Mapping[str, ArrayHeader]) -> ArrayHeader | None:
-    """ArrayHeader of the array with the rows of each sample of array ``name``, which variable-length samples have."""
+def _variable_samples(name: str, headers: Mapping[str, ArrayHeader]) -> int | None:
+    """Samples of a variable-length array, by the array with the rows of each; ``None``: it has no such array."""
     table = headers.get(name + LENGTHS_SUFFIX)
-    return table if table is not None and table.dtype == "int64" and len(table.shape) == 1 else None
+    if table is None or table.dtype != "int64" or len(table.shape) != 1 or not headers[name].shape:
+        return None
+    return table.shape[0]
 
 
 def of_files(files: Mapping[Path, Mapping[str, ArrayHeader]], names: Sequence[str]) -> Interpretation:

@@ -77,9 +77,10 @@ class NpzFormat(FieldFormat):
         self._members = members_of(self._specs, options.pickled)
         if options.pickled and self._stacking.stacked:
             raise ConfigError(
-                f"dataset.npz.pickled={options.pickled} cannot be used with "
-                f"dataset.samples_per_file={config.samples_per_file}: samples in a dictionary are not stacked",
-                hint="set dataset.samples_per_file=1",
+                f"dataset.npz.pickled={options.pickled}: samples in a dictionary are not stacked, but files hold "
+                f"several stacked samples (dataset.samples_per_file={config.samples_per_file}, "
+                f"dataset.npz.samples_in_file={options.samples_in_file})",
+                hint="set dataset.samples_per_file=1 or dataset.npz.samples_in_file=one",
             )
         names = [spec.name for spec in self._specs]
         for spec in self._specs:

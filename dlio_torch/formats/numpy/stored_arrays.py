@@ -14,14 +14,14 @@ from typing import IO
 import numpy as np
 
 from dlio_torch.formats.core.array_specs import DTYPES
-from dlio_torch.formats.core.batch import INDEX, LENGTHS
-from dlio_torch.formats.core.buffered_file import PARSING, refusing
+from dlio_torch.formats.core.batch import is_reserved
+from dlio_torch.formats.core.buffered_file import HEADER_PARSERS, PARSING, refusing
 from dlio_torch.formats.core.data_description import StoredArray
 from dlio_torch.formats.numpy.zip_members import MEMBER
 
 _HEAD = 1 << 16
-_READ = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 _METHODS = {zipfile.ZIP_STORED: "", zipfile.ZIP_DEFLATED: "deflate"}
+_RESERVED = "its name is reserved for what dlio_torch adds to a batch"
 _KINDS = {
     "S": "byte strings",
     "U": "text",
@@ -34,7 +34,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class ArrayHeader:
-    """ArrayHeader of one array.
+    """Header of an array in a file of unknown origin.
 
     Attributes:
         dtype: type of the elements, in NumPy's words.
@@ -67,7 +67,7 @@ class ArrayHeader:
 
 
 def headers_of_array(path: Path) -> dict[str, ArrayHeader]:
-    """ArrayHeader of a single-array file, under the name ``data``.
+    """Header of a single-array file, under the name ``data``.
 
     Raises:
         DataError: it is no such file.
@@ -78,7 +78,7 @@ def headers_of_array(path: Path) -> dict[str, ArrayHeader]:
 
 
 def headers_of_archive(path: Path) -> dict[str, ArrayHeader]:
-    """ArrayHeaders of the members of an archive, by the names of the arrays.
+    """Headers of the members of an archive, by the names of the arrays.
 
     Raises:
         DataError: it is no archive, or is damaged.
@@ -99,13 +99,13 @@ def headers_of_archive(path: Path) -> dict[str, ArrayHeader]:
 def _header(file: IO[bytes], stored: int, method: str) -> ArrayHeader:
     head = io.BytesIO(file.read(_HEAD))
     version = np.lib.format.read_magic(head)
-    if version not in _READ:
+    if version not in HEADER_PARSERS:
         return ArrayHeader(
             "?", (), False, method, stored, f"has version {version[0]}.{version[1]} of the NPY header: not supported"
         )
     try:
         with PARSING:
-            shape, fortran, dtype = _READ[version](head)
+            shape, fortran, dtype = HEADER_PARSERS[version](head)
     except ValueError as error:
         problem = _unknown_type(head.getvalue())
         if not problem:
@@ -138,16 +138,12 @@ def _problem(dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> str:
     return ""
 
 
-def _reserved(name: str) -> str:
-    return "its name is reserved for what dlio_torch adds to a batch" if name == INDEX or name.endswith(LENGTHS) else ""
-
-
 def in_all(files: Mapping[Path, Mapping[str, ArrayHeader]]) -> dict[str, str]:
     """Why an array of the first file cannot be read from all files, by its name; empty text: it can."""
     first = next(iter(files.values()))
     problems: dict[str, str] = {}
     for name, header in first.items():
-        problems[name] = header.problem or _reserved(name)
+        problems[name] = header.problem or (_RESERVED if is_reserved(name) else "")
         for path, others in files.items():
             other = others.get(name)
             if problems[name]:

@@ -12,14 +12,13 @@ from typing import Any, Literal
 
 from dlio_torch.config.schema import FieldConfig
 from dlio_torch.errors import DataError
-from dlio_torch.formats.core.batch import INDEX, LENGTHS
+from dlio_torch.formats.core.batch import is_reserved
 from dlio_torch.formats.core.data_description import DataDescription, StoredArray
 from dlio_torch.formats.core.file_errors import os_errors
 from dlio_torch.formats.tfrecord.example_proto import Kind, Octets, value_spans, wire_features
 from dlio_torch.formats.tfrecord.file import opened
 from dlio_torch.formats.tfrecord.framing import GZIP_MAGIC
-from dlio_torch.formats.tfrecord.index import INDEX as INDEX_SUFFIX
-from dlio_torch.formats.tfrecord.index import read_index
+from dlio_torch.formats.tfrecord.index import INDEX, read_index
 from dlio_torch.formats.tfrecord.options import SUFFIXES
 
 _MOST_RECORDS = 64
@@ -153,7 +152,7 @@ def _of(name: str, records: Sequence[Record]) -> list[StoredFeature]:
 
 def _problem(name: str, records: Sequence[Record]) -> str:
     """Why a feature cannot be read; empty: it can."""
-    if name == INDEX or name.endswith(LENGTHS):
+    if is_reserved(name):
         return "its name is reserved for what dlio_torch adds to a batch: not read"
     kinds = {feature.kind for feature in _of(name, records)}
     if len(kinds) > 1:
@@ -195,9 +194,9 @@ def _index(path: Path) -> tuple[bool, list[str]]:
     except DataError as error:
         return False, [f"the index is not used: {error.message}"]
     with os_errors(path.parent):
-        ends = (*SUFFIXES, INDEX_SUFFIX)
+        ends = (*SUFFIXES, INDEX)
         names = {name for name in os.listdir(path.parent) if name.lower().endswith(ends)}
-    lacking = sorted(name for name in names if not name.endswith(INDEX_SUFFIX) and name + INDEX_SUFFIX not in names)
+    lacking = sorted(name for name in names if not name.endswith(INDEX) and name + INDEX not in names)
     if lacking:
         return False, [f"the index files are not used: {lacking[0]} has none"]
     return True, []

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlio_torch.config.schema import DatasetConfig, FieldConfig
-from dlio_torch.errors import DataError
+from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.registry import create
 from dlio_torch.formats.numpy.options import NpzConfig
@@ -106,6 +106,12 @@ def made(*fields: FieldConfig, **options: Any) -> Format:
 
 
 A, B = FieldConfig("d/a", "float32", [3]), FieldConfig("d/b", "int16", [2], length_mean=9)
+
+
+def test_stacked_samples_are_refused_with_the_option_that_stacks_them() -> None:
+    with pytest.raises(ConfigError, match="samples_in_file=stacked") as caught:
+        made(A, samples_in_file="stacked")
+    assert "dataset.npz.samples_in_file=one" in str(caught.value.hint)
 
 
 def test_reads_what_an_application_has_stored(tmp_path: Path) -> None:
