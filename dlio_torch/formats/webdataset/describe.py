@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -79,23 +80,19 @@ class Survey:
         self._read = 0
         with tar_errors(path):
             self.plain = is_plain(path)
-        headers = tar_members(path) if self.plain else streamed_members(path, _MOST_UNPACKED)
+        headers = tar_members(path) if self.plain else streamed_members(path)
         payloads = Payloads(path) if self.plain else None
         self.payloads: dict[str, Payload] = {}
         for sample in grouped(self._noted(headers), path):
             self._add(sample, payloads)
         self.nameless += self._read - sum(sizes.count for sizes in self.sizes.values())
-        if not self.plain:
-            self.complete = self._seen_bytes <= _MOST_UNPACKED
 
-    def _noted(self, headers: Any) -> Any:
-        """Passes headers on and counts those that belong to no sample."""
-        self._seen_bytes = 0
+    def _noted(self, headers: Iterator[tarfile.TarInfo]) -> Iterator[tarfile.TarInfo]:
+        """Passes headers on, up to the bounds, and counts those that belong to no sample."""
         for number, info in enumerate(headers):
             if number >= _MOST_MEMBERS:
                 self.complete = False
                 return
-            self._seen_bytes = info.offset_data + -(-info.size // BLOCK) * BLOCK
             if is_read(info):
                 self._read += 1
                 self.sparse += info.issparse()
@@ -107,6 +104,9 @@ class Survey:
                 self.nameless += info.isreg()
                 self.others += not info.isreg()
             yield info
+            if not self.plain and info.offset_data + -(-info.size // BLOCK) * BLOCK > _MOST_UNPACKED:
+                self.complete = False
+                return
 
     def _add(self, sample: dict[str, Any], payloads: Payloads | None) -> None:
         self.samples += 1
