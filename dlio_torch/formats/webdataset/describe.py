@@ -6,13 +6,14 @@ import math
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from dlio_torch.config.schema import FieldConfig
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.data_description import DataDescription, OpenQuestion, StoredArray
+from dlio_torch.formats.core.file_errors import os_errors
 from dlio_torch.formats.webdataset.members import PICKLES, kind_of_extension
-from dlio_torch.formats.webdataset.payload_headers import Payload, Payloads
+from dlio_torch.formats.webdataset.payload_headers import Payload
 from dlio_torch.formats.webdataset.samples import KEY, grouped, is_read
 from dlio_torch.formats.webdataset.tar_headers import BLOCK, is_plain, streamed_members, tar_errors, tar_members
 from dlio_torch.units import counted
@@ -81,10 +82,10 @@ class Survey:
         with tar_errors(path):
             self.plain = is_plain(path)
         headers = tar_members(path) if self.plain else streamed_members(path)
-        payloads = Payloads(path) if self.plain else None
         self.payloads: dict[str, Payload] = {}
-        for sample in grouped(self._noted(headers), path):
-            self._add(sample, payloads)
+        with os_errors(path), open(path, "rb", buffering=0) as shard:
+            for sample in grouped(self._noted(headers), path):
+                self._add(sample, shard)
         self.nameless += self._read - sum(sizes.count for sizes in self.sizes.values())
 
     def _noted(self, headers: Iterator[tarfile.TarInfo]) -> Iterator[tarfile.TarInfo]:
@@ -108,7 +109,7 @@ class Survey:
                 self.complete = False
                 return
 
-    def _add(self, sample: dict[str, Any], payloads: Payloads | None) -> None:
+    def _add(self, sample: dict[str, Any], shard: BinaryIO) -> None:
         self.samples += 1
         self.repeated += sample[KEY] in self._keys
         self._keys.add(sample[KEY])
@@ -116,8 +117,8 @@ class Survey:
             if not isinstance(info, tarfile.TarInfo):
                 continue
             self.sizes.setdefault(extension, _Sizes(info)).add(info.size)
-            if payloads is not None and not info.issparse():
-                self.payloads.setdefault(extension, Payload(extension)).add(payloads, info)
+            if self.plain and not info.issparse():
+                self.payloads.setdefault(extension, Payload(extension)).add(shard, info)
 
 
 def describe(path: Path) -> DataDescription:

@@ -7,6 +7,7 @@ import os
 import tarfile
 import warnings
 from pathlib import Path
+from typing import BinaryIO
 
 from dlio_torch.errors import DlioError
 from dlio_torch.formats.core.array_specs import DTYPES
@@ -18,29 +19,6 @@ _MANY = 1000  # NumPy headers
 _SHOWN = 4
 _HEAD = 64 << 10  # bytes that hold the header of an image, or an integer
 _LONGEST_INTEGER = 64
-
-
-class Payloads:
-    """First bytes of the contents of members.
-
-    Args:
-        path: an uncompressed shard.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def head(self, info: tarfile.TarInfo, most: int) -> bytes:
-        """The first ``most`` bytes of a member.
-
-        Raises:
-            OSError: they cannot be read.
-        """
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return os.pread(descriptor, min(most, info.size), info.offset_data)
-        finally:
-            os.close(descriptor)
 
 
 class Payload:
@@ -60,15 +38,19 @@ class Payload:
         self._headers: list[Header] = []
         self._images: list[str] = []
 
-    def add(self, payloads: Payloads, info: tarfile.TarInfo) -> None:
-        """Reads the header of one more member, unless enough of them were read."""
+    def add(self, shard: BinaryIO, info: tarfile.TarInfo) -> None:
+        """Reads the header of one more member of an open, uncompressed shard, unless enough of them were read.
+
+        Raises:
+            OSError: it cannot be read.
+        """
         if self.problem or self._seen >= (_MANY if self._kind == "npy" else _FEW):
             return
         self._seen += 1
         if self._kind == "npy":
-            self._add_array(payloads, info)
+            self._add_array(shard, info)
         elif self._kind == "integer":
-            text = payloads.head(info, _LONGEST_INTEGER)
+            text = _head(shard, info, _LONGEST_INTEGER)
             try:
                 int(text)
             except ValueError:
@@ -76,11 +58,11 @@ class Payload:
                     f"{info.name} holds no integer ({text[:16]!r}); dataset.webdataset.decode=none reads stored bytes"
                 )
         elif self._kind == "image":
-            self._images.append(_image(payloads.head(info, _HEAD)))
+            self._images.append(_image(_head(shard, info, _HEAD)))
 
-    def _add_array(self, payloads: Payloads, info: tarfile.TarInfo) -> None:
+    def _add_array(self, shard: BinaryIO, info: tarfile.TarInfo) -> None:
         try:
-            header = read_header(io.BytesIO(payloads.head(info, _HEAD)), info.size, payloads.path, info.name)
+            header = read_header(io.BytesIO(_head(shard, info, _HEAD)), info.size, Path(shard.name), info.name)
         except DlioError as error:
             self.problem = str(error).partition(": ")[2].partition("\n")[0]
             return
@@ -114,6 +96,11 @@ class Payload:
         """Sizes of the first images; empty: the members are no images."""
         sizes = list(dict.fromkeys(self._images))
         return ", ".join(sizes[:_SHOWN]) + (", ..." if len(sizes) > _SHOWN else "")
+
+
+def _head(shard: BinaryIO, info: tarfile.TarInfo, most: int) -> bytes:
+    """The first ``most`` bytes of a member."""
+    return os.pread(shard.fileno(), min(most, info.size), info.offset_data)
 
 
 def _image(head: bytes) -> str:
