@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ class StoredColumn:
     encoding: str
     size: int | None
 
-    @property
+    @cached_property
     def parsed(self) -> Encoding:
         """The encoding, taken apart."""
         return parsed(self.encoding)
