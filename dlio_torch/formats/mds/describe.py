@@ -14,7 +14,8 @@ from dlio_torch.formats.core.array_specs import specs_of
 from dlio_torch.formats.core.data_description import DataDescription, StoredArray
 from dlio_torch.formats.core.file_errors import os_errors
 from dlio_torch.formats.mds.encodings import PICKLE
-from dlio_torch.formats.mds.index import INDEX, IndexedShard, read_index
+from dlio_torch.formats.mds.facts import INDEX
+from dlio_torch.formats.mds.index import IndexedShard, read_index
 from dlio_torch.formats.mds.shard import WORD, ShardHead, StoredColumn, read_head, read_sizes
 
 _SURVEYED = 256  # samples of which the sizes of columns are read

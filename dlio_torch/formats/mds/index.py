@@ -12,10 +12,9 @@ from typing import Any
 from dlio_torch.errors import DataError
 from dlio_torch.files.atomic_file import replaced
 from dlio_torch.formats.core.file_errors import os_errors
+from dlio_torch.formats.mds.facts import INDEX
 from dlio_torch.formats.mds.shard import VERSION, StoredColumn, columns_of, read_head
 
-INDEX = "index.json"
-"""Name of the file."""
 _UNPACKERS = {".zstd": "zstd -d", ".gz": "gunzip -k", ".bz2": "bunzip2 -k", ".br": "brotli -d"}
 _HINT = "the index is damaged; write the data set again, or remove index.json to read the shards by their own heads"
 
