@@ -15,7 +15,7 @@ from dlio_torch.formats.core.data_description import DataDescription, StoredArra
 from dlio_torch.formats.core.file_errors import os_errors
 from dlio_torch.formats.mds.encodings import PICKLE
 from dlio_torch.formats.mds.facts import INDEX
-from dlio_torch.formats.mds.index import IndexedShard, read_index
+from dlio_torch.formats.mds.index import IndexedShard, read_index, unpacking_hint
 from dlio_torch.formats.mds.shard import WORD, ShardHead, StoredColumn, read_head, read_sizes
 
 _SURVEYED = 256  # samples of which the sizes of columns are read
@@ -42,7 +42,7 @@ def describe(path: Path) -> DataDescription:
             raise DataError(
                 f"{path} holds compressed shards ({entry.compressed}), which MosaicML Streaming unpacks into its local "
                 "folder before it reads them",
-                hint=f"unpack them in place, for example by `zstd -d {path}/*.zstd`",
+                hint=unpacking_hint(path / entry.compressed),
             )
         raise DataError(f"{path} holds none of the shards that its index names ({name})", hint="complete the folder")
     return _description(path / present[0], index, len(index) - len(present))

@@ -100,7 +100,7 @@ def check_complete(folder: Path, names: Sequence[str]) -> None:
                 raise DataError(
                     f"{packed.with_name(name)} is not there, but compressed as {packed.name}, which MosaicML Streaming "
                     "unpacks into its local folder before it reads it",
-                    hint=_unpacked(packed),
+                    hint=unpacking_hint(packed),
                 )
             raise DataError(
                 f"{folder / inner / INDEX} names {name}, which does not exist",
@@ -108,7 +108,8 @@ def check_complete(folder: Path, names: Sequence[str]) -> None:
             )
 
 
-def _unpacked(packed: Path) -> str:
+def unpacking_hint(packed: Path) -> str:
+    """Hint on the program that unpacks a compressed shard and all others of its folder."""
     program = _UNPACKERS.get(packed.suffix)
     example = f", for example by `{program} {packed.parent}/*{packed.suffix}`" if program else ""
     return f"unpack all shards in place{example}"
