@@ -53,7 +53,7 @@ def read_index(folder: Path) -> Mapping[str, IndexedShard] | None:
     return _parsed(path, status.st_mtime_ns, status.st_size)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=1024)  # a data set may have many folders, each with an index
 def _parsed(path: Path, mtime_ns: int, size: int) -> Mapping[str, IndexedShard]:
     with os_errors(path):
         text = path.read_bytes()
