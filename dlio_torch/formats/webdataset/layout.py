@@ -12,6 +12,7 @@ import numpy as np
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.layout import ArrayLayout, FileLayout, Ints, Listed, RecordLayout, Records
 from dlio_torch.formats.core.layout_in_memory import held, held_samples
+from dlio_torch.formats.core.positioned_reads import read_into
 from dlio_torch.formats.webdataset.member_codec import array_of, rows_fit
 from dlio_torch.formats.webdataset.members import SampleMember
 from dlio_torch.formats.webdataset.options import WebdatasetConfig
@@ -157,7 +158,7 @@ class _SampleRecords(RecordLayout):
         for number in range(low, high):
             offset, span = int(records.offsets[number]), int(records.spans[number])
             row = int(np.searchsorted(self._begins, offset))
-            stored = memoryview(self._span(offset, span, request))
+            stored = self._span(offset, span, request)
             sample = f"{self.path}: sample {self._index.names[row]}"
             for position, member in enumerate(self._members):
                 begin = int(self._index.offsets[row, position]) - offset
@@ -169,18 +170,16 @@ class _SampleRecords(RecordLayout):
                     raise DataError(f"{sample}: member {key} changed while it was read", hint="read it again")
                 ctypes.memmove(base + int(records.to[number, position]), array.ctypes.data, array.nbytes)
 
-    def _span(self, offset: int, span: int, request: int) -> bytes:
-        """Reads consecutive bytes in calls of at most ``request`` bytes."""
-        content = bytearray()
+    def _span(self, offset: int, span: int, request: int) -> memoryview:
+        """The bytes from the first to the last member of a sample."""
+        content = memoryview(bytearray(span))
         try:
-            while len(content) < span:
-                more = os.pread(self._descriptor, min(request, span - len(content)), offset + len(content))
-                if not more:
-                    raise DataError(
-                        f"{self.path} ends within a sample of {span} bytes at byte {offset}",
-                        hint="the shard was truncated; generate or fetch it again",
-                    )
-                content += more
+            got = read_into(self._descriptor, offset, content, request)
         except OSError as error:
             raise unreadable(self.path, error) from error
-        return bytes(content)
+        if got < span:
+            raise DataError(
+                f"{self.path} ends within a sample of {span} bytes at byte {offset}",
+                hint="the shard was truncated; generate or fetch it again",
+            )
+        return content
