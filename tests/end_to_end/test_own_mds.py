@@ -5,12 +5,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from mds_data import GOLDEN
 from own_data import command, summary_of
-from ranks import REPO
 from strace import READS, need_strace
 from straced import results, straced
 
-GOLDEN = REPO / "tests" / "formats" / "mds" / "golden"
 SAMPLES = 7
 PLAIN = """
 import json

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from dlio_torch.formats.core.batch import ArraySpec
 from dlio_torch.formats.core.file_errors import os_errors
 from dlio_torch.formats.core.layout import ArrayLayout, FileLayout, Ints
 from dlio_torch.formats.core.layout_rows import RowExtents
+from dlio_torch.formats.core.positioned_reads import read_exactly
 from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX
 from dlio_torch.formats.core.stacking import agreed
 
@@ -131,20 +131,12 @@ def _rows(
     return _Rows(path, size, steps, rows, offsets)
 
 
-def _exactly(descriptor: int, offset: int, size: int) -> bytes:
-    """Reads ``size`` bytes at ``offset``; fewer at the end of the file."""
-    content = os.pread(descriptor, size, offset)
-    while len(content) < size and (more := os.pread(descriptor, size - len(content), offset + len(content))):
-        content += more
-    return content
-
-
 def _read(array: _Rows) -> npt.NDArray[np.int64]:
     """Reads all rows of a small table; shape ``(rows, 2)``."""
     parts = []
     with os_errors(array.path), array.path.open("rb") as file:
         for offset, count in zip(array.offsets, array.rows, strict=True):
-            parts.append(_exactly(file.fileno(), offset, count * array.size))
+            parts.append(read_exactly(file.fileno(), offset, count * array.size))
     content = b"".join(parts)
     if len(content) != sum(array.rows) * array.size:
         raise DataError(

@@ -11,13 +11,17 @@ import numpy.typing as npt
 from dlio_torch.config.schema import FieldConfig
 from dlio_torch.errors import DataError, DlioError
 from dlio_torch.formats.core.array_specs import specs_of
-from dlio_torch.formats.core.buffered_file import refusing
 from dlio_torch.formats.core.data_description import DataDescription, StoredArray
+from dlio_torch.formats.core.file_errors import os_errors
 from dlio_torch.formats.mds.encodings import PICKLE
-from dlio_torch.formats.mds.index import INDEX, IndexedShard, read_index
-from dlio_torch.formats.mds.shard import WORD, ShardHead, StoredColumn, read_head
+from dlio_torch.formats.mds.facts import INDEX
+from dlio_torch.formats.mds.index import IndexedShard, read_index, unpacking_hint
+from dlio_torch.formats.mds.shard import WORD, ShardHead, StoredColumn, read_head, read_sizes
 
 _SURVEYED = 256  # samples of which the sizes of columns are read
+
+_Sizes = dict[str, npt.NDArray[np.int64]]
+"""Stored bytes of each column of variable size in some samples."""
 
 
 def describe(path: Path) -> DataDescription:
@@ -38,10 +42,10 @@ def describe(path: Path) -> DataDescription:
             raise DataError(
                 f"{path} holds compressed shards ({entry.compressed}), which MosaicML Streaming unpacks into its local "
                 "folder before it reads them",
-                hint=f"unpack them in place, for example by `zstd -d {path}/*.zstd`",
+                hint=unpacking_hint(path / entry.compressed),
             )
         raise DataError(f"{path} holds none of the shards that its index names ({name})", hint="complete the folder")
-    return _description(path / present[0], {name: index[name] for name in index}, len(index) - len(present))
+    return _description(path / present[0], index, len(index) - len(present))
 
 
 def _description(shard: Path, index: Mapping[str, IndexedShard] | None, missing: int = 0) -> DataDescription:
@@ -49,7 +53,7 @@ def _description(shard: Path, index: Mapping[str, IndexedShard] | None, missing:
     sizes = _variable_sizes(shard, head)
     fields, arrays = [], []
     for column in head.columns:
-        field = _field(column, sizes.get(column.name), shard, head)
+        field = _field(column, sizes, shard, head)
         note = "" if isinstance(field, FieldConfig) else field
         if isinstance(field, FieldConfig):
             fields.append(field)
@@ -68,17 +72,16 @@ def _description(shard: Path, index: Mapping[str, IndexedShard] | None, missing:
     return DataDescription(tuple(fields), {}, samples, tuple(arrays), tuple(notes), (), details)
 
 
-def _field(
-    column: StoredColumn, sizes: npt.NDArray[np.int64] | None, shard: Path, head: ShardHead
-) -> FieldConfig | str:
+def _field(column: StoredColumn, variable: _Sizes, shard: Path, head: ShardHead) -> FieldConfig | str:
     """The field that reads a column, or the reason why none does."""
     encoding = column.parsed
     if encoding.kind == "other":
         return f"encoding {column.encoding} has no fixed element type"
     field = FieldConfig(column.name, encoding.dtype, list(encoding.shape))
-    if sizes is not None:
+    if column.name in variable:
+        sizes = variable[column.name]
         if encoding.kind == "ragged":
-            axes = _axes(column, shard, head)
+            axes = _axes(column, variable, shard, head)
             if axes != 1:
                 return f"arrays of {axes} axes, whose shapes differ from sample to sample"
             sizes = np.maximum(1, (sizes - 2) // np.dtype(encoding.dtype).itemsize)
@@ -91,30 +94,20 @@ def _field(
     return field
 
 
-def _variable_sizes(shard: Path, head: ShardHead) -> dict[str, npt.NDArray[np.int64]]:
-    """Stored bytes of each column of variable size in the first samples of a shard."""
+def _variable_sizes(shard: Path, head: ShardHead) -> _Sizes:
+    """Stored bytes of each column of variable size in the first samples of a shard; without samples, 0."""
     names = [column.name for column in head.columns if column.size is None]
-    begins = head.offsets[:-1][:_SURVEYED].tolist()
-    table = np.zeros((max(1, len(begins)), len(names)), np.int64)
-    with refusing(shard), shard.open("rb", buffering=0) as file:
-        for row, begin in enumerate(begins if names else ()):
-            file.seek(begin)
-            table[row] = np.frombuffer(file.read(WORD * len(names)), "<u4")
+    begins = head.offsets[:-1][:_SURVEYED]
+    table = read_sizes(shard, begins, len(names)) if names and len(begins) else np.zeros((1, len(names)), np.int64)
     return {name: table[:, number] for number, name in enumerate(names)}
 
 
-def _axes(column: StoredColumn, shard: Path, head: ShardHead) -> int:
+def _axes(column: StoredColumn, variable: _Sizes, shard: Path, head: ShardHead) -> int:
     """Number of axes of a ragged column in the first sample."""
     if not head.num_samples:
         return 1
-    count = sum(other.size is None for other in head.columns)
-    with refusing(shard), shard.open("rb", buffering=0) as file:
-        file.seek(int(head.offsets[0]))
-        sizes = iter(np.frombuffer(file.read(WORD * count), "<u4").tolist())
-        start = int(head.offsets[0]) + WORD * count
-        for other in head.columns:
-            if other.name == column.name:
-                break
-            start += next(sizes) if other.size is None else other.size
-        file.seek(start)
+    before = head.columns[: head.columns.index(column)]
+    sizes = [int(variable[other.name][0]) if other.size is None else other.size for other in before]
+    with os_errors(shard), shard.open("rb", buffering=0) as file:
+        file.seek(int(head.offsets[0]) + WORD * len(variable) + sum(sizes))
         return (file.read(1) or b"\0")[0] >> 2

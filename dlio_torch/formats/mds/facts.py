@@ -11,7 +11,8 @@ from dlio_torch.formats.core.facts import Call, FormatFacts
 if TYPE_CHECKING:
     from dlio_torch.config.schema import Config
 
-_INDEX = "index.json"
+INDEX = "index.json"
+"""Name of the file beside the shards of a folder that describes them."""
 _SHARD = ".mds"
 
 
@@ -24,7 +25,7 @@ class MdsFacts(FormatFacts):
     describe: ClassVar[str] = "dlio_torch.formats.mds.describe:describe"
 
     def recognises_folder(self, path: Path, names: Sequence[str]) -> bool:
-        return _INDEX in names and any(_SHARD in Path(name).suffixes for name in names)
+        return INDEX in names and any(_SHARD in Path(name).suffixes for name in names)
 
     def calls(self, config: Config) -> Iterator[Call]:
         yield (

@@ -26,7 +26,8 @@ from dlio_torch.formats.core.layout import FileLayout
 from dlio_torch.formats.core.ordered_map import in_order
 from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.mds.encodings import encoding_of, parsed, prefix_sizes
-from dlio_torch.formats.mds.index import INDEX, check_complete, read_index, shard_config, write_index
+from dlio_torch.formats.mds.facts import INDEX
+from dlio_torch.formats.mds.index import check_complete, read_index, shard_config, write_index
 from dlio_torch.formats.mds.layout import layout_of
 from dlio_torch.formats.mds.reader import MdsReader
 from dlio_torch.formats.mds.sample_columns import SampleColumns, sample_bytes

@@ -12,10 +12,9 @@ from typing import Any
 from dlio_torch.errors import DataError
 from dlio_torch.files.atomic_file import replaced
 from dlio_torch.formats.core.file_errors import os_errors
+from dlio_torch.formats.mds.facts import INDEX
 from dlio_torch.formats.mds.shard import VERSION, StoredColumn, columns_of, read_head
 
-INDEX = "index.json"
-"""Name of the file."""
 _UNPACKERS = {".zstd": "zstd -d", ".gz": "gunzip -k", ".bz2": "bunzip2 -k", ".br": "brotli -d"}
 _HINT = "the index is damaged; write the data set again, or remove index.json to read the shards by their own heads"
 
@@ -54,7 +53,7 @@ def read_index(folder: Path) -> Mapping[str, IndexedShard] | None:
     return _parsed(path, status.st_mtime_ns, status.st_size)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=1024)  # a data set may have many folders, each with an index
 def _parsed(path: Path, mtime_ns: int, size: int) -> Mapping[str, IndexedShard]:
     with os_errors(path):
         text = path.read_bytes()
@@ -101,7 +100,7 @@ def check_complete(folder: Path, names: Sequence[str]) -> None:
                 raise DataError(
                     f"{packed.with_name(name)} is not there, but compressed as {packed.name}, which MosaicML Streaming "
                     "unpacks into its local folder before it reads it",
-                    hint=_unpacked(packed),
+                    hint=unpacking_hint(packed),
                 )
             raise DataError(
                 f"{folder / inner / INDEX} names {name}, which does not exist",
@@ -109,7 +108,8 @@ def check_complete(folder: Path, names: Sequence[str]) -> None:
             )
 
 
-def _unpacked(packed: Path) -> str:
+def unpacking_hint(packed: Path) -> str:
+    """Hint on the program that unpacks a compressed shard and all others of its folder."""
     program = _UNPACKERS.get(packed.suffix)
     example = f", for example by `{program} {packed.parent}/*{packed.suffix}`" if program else ""
     return f"unpack all shards in place{example}"

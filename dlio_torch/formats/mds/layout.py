@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-import os
 
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.formats.core.buffered_file import refusing
 from dlio_torch.formats.core.layout import ArrayLayout, FileLayout, Listed
 from dlio_torch.formats.mds.encodings import prefix_bytes
 from dlio_torch.formats.mds.sample_columns import SampleColumns
-from dlio_torch.formats.mds.shard import WORD, ShardHead
+from dlio_torch.formats.mds.shard import WORD, ShardHead, read_sizes
 
 
 def layout_of(columns: SampleColumns, head: ShardHead) -> FileLayout:
@@ -51,11 +49,4 @@ def _variable_sizes(
     if count <= 1:
         fixed = sum(column.size or 0 for column in columns.columns)
         return (lengths - fixed - WORD * count)[:, None][:, :count]
-    sizes = np.zeros((len(begins), count), np.int64)
-    with refusing(columns.path), open(columns.path, "rb", 0) as file:
-        for row, begin in enumerate(begins.tolist()):
-            head = os.pread(file.fileno(), WORD * count, begin)
-            if len(head) < WORD * count:
-                raise columns.damaged(row, "the file ends inside it")
-            sizes[row] = np.frombuffer(head, "<u4")
-    return sizes
+    return read_sizes(columns.path, begins, count)

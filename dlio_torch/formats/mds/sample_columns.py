@@ -91,18 +91,19 @@ class SampleColumns:
         starts, all_sizes = (table[0].tolist() for table in self.starts_and_sizes(sizes[None]))
         if head + sum(all_sizes) != len(sample):
             raise self.damaged(row, f"has {len(sample)} bytes, but its columns need {head + sum(all_sizes)}")
+        stored = memoryview(sample)
         for spec, column in zip(self.specs, self.positions, strict=True):
             start, size = starts[column], all_sizes[column]
             if not spec.variable:
                 value = np.frombuffer(sample, spec.dtype, math.prod(spec.shape), start)
                 buffer.fixed[spec.name][position] = value.reshape(spec.shape)
                 continue
-            prefix = self._prefix(spec, self.columns[column], sample[start : start + size], row)
+            prefix = self._prefix(spec, self.columns[column], stored[start : start + size], row)
             count = (size - prefix) // spec.dtype.itemsize
             rows = np.frombuffer(sample, spec.dtype, count, start + prefix).reshape(-1, *spec.shape)
             buffer.put(spec.name, position, rows.copy())
 
-    def _prefix(self, spec: ArraySpec, column: StoredColumn, value: bytes, row: int) -> int:
+    def _prefix(self, spec: ArraySpec, column: StoredColumn, value: memoryview, row: int) -> int:
         """Bytes before the elements of a column of variable size."""
         if column.parsed.kind == "bytes":
             return 0

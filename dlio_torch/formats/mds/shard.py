@@ -8,8 +8,10 @@ is the bytes of each column of variable size (u32 each), and then its columns.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,7 @@ class StoredColumn:
     encoding: str
     size: int | None
 
-    @property
+    @cached_property
     def parsed(self) -> Encoding:
         """The encoding, taken apart."""
         return parsed(self.encoding)
@@ -88,6 +90,27 @@ def read_head(path: Path) -> ShardHead:
     except (ValueError, RecursionError) as error:
         raise _damaged(path, "the file does not describe its columns") from error
     return ShardHead(columns_of(config, path), offsets)
+
+
+def read_sizes(path: Path, begins: npt.NDArray[np.int64], columns: int) -> npt.NDArray[np.int64]:
+    """Bytes of the columns of variable size, which stand before each sample; int64 of ``(samples, columns)``.
+
+    Args:
+        path: the shard.
+        begins: first byte of each sample.
+        columns: number of such columns.
+
+    Raises:
+        DataError: the file ends inside a sample, or cannot be read.
+    """
+    sizes = np.zeros((len(begins), columns), np.int64)
+    with os_errors(path), path.open("rb", buffering=0) as file:
+        for row, begin in enumerate(begins.tolist()):
+            head = os.pread(file.fileno(), WORD * columns, begin)
+            if len(head) < WORD * columns:
+                raise _damaged(path, f"the file ends inside sample {row}")
+            sizes[row] = np.frombuffer(head, "<u4")
+    return sizes
 
 
 def columns_of(config: Any, path: Path) -> tuple[StoredColumn, ...]:

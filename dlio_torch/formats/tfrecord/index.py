@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.file_errors import open_error
+from dlio_torch.formats.core.positioned_reads import read_exactly
 from dlio_torch.formats.tfrecord.framing import FRAMING, HEADER, Checker
 
 INDEX = ".idx"
@@ -96,14 +97,3 @@ def scan(descriptor: int, checker: Checker, pread: Callable[[int, int, int], byt
         checker.fits(length, size - offset, number, offset)
         offsets.append(offset + length + FRAMING)
     return RecordIndex(np.array(offsets, np.int64))
-
-
-def read_exactly(descriptor: int, offset: int, size: int, pread: Callable[[int, int, int], bytes] = os.pread) -> bytes:
-    """Reads ``size`` bytes at ``offset``, fewer at the end of the file; repeats the call after a short read."""
-    content = pread(descriptor, size, offset)
-    while len(content) < size:
-        more = pread(descriptor, size - len(content), offset + len(content))
-        if not more:
-            break
-        content += more
-    return content

@@ -17,9 +17,10 @@ import numpy as np
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import Sample
 from dlio_torch.formats.core.layout import FileLayout, Ints, RecordLayout, Records
+from dlio_torch.formats.core.positioned_reads import read_exactly
 from dlio_torch.formats.tfrecord.example_proto import Decoder, Feature
 from dlio_torch.formats.tfrecord.framing import CRC, FRAMING, HEADER, Checker
-from dlio_torch.formats.tfrecord.index import RecordIndex, read_exactly, read_index, scan
+from dlio_torch.formats.tfrecord.index import RecordIndex, read_index, scan
 from dlio_torch.formats.tfrecord.options import TfrecordConfig
 from dlio_torch.native import NativeUnavailable
 from dlio_torch.native.records import NativeRecords, RecordError

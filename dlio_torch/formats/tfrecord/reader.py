@@ -18,11 +18,12 @@ import numpy as np
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import BatchBuffer, Sample
 from dlio_torch.formats.core.file_errors import os_errors
+from dlio_torch.formats.core.positioned_reads import read_exactly
 from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.tfrecord.example_proto import Decoder, Feature, Octets
 from dlio_torch.formats.tfrecord.file import opened
 from dlio_torch.formats.tfrecord.framing import CRC, FRAMING, HEADER, Checker
-from dlio_torch.formats.tfrecord.index import RecordIndex, read_exactly, read_index, scan
+from dlio_torch.formats.tfrecord.index import RecordIndex, read_index, scan
 from dlio_torch.formats.tfrecord.options import TfrecordConfig
 from dlio_torch.formats.tfrecord.stream import RecordStream
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.data_description import DataDescription, OpenQuestion, StoredArray
 from dlio_torch.formats.core.file_errors import os_errors
@@ -14,7 +16,7 @@ from dlio_torch.formats.tokens.reader import STORED
 from dlio_torch.formats.tokens.windows import Windows
 from dlio_torch.units import counted
 
-_BYTES = {"uint16": 2, "uint32": 4}  # of the types that tools write
+_USUAL = [np.dtype(np.uint16), np.dtype(np.uint32)]  # types that tools write
 
 
 def describe(path: Path) -> DataDescription:
@@ -41,7 +43,7 @@ def describe(path: Path) -> DataDescription:
 
 
 def _bare(size: int) -> DataDescription:
-    counts = [f"{counted(size // each, 'token')} of {name}" for name, each in _BYTES.items() if size % each == 0]
+    counts = [f"{counted(size // each.itemsize, 'token')} of {each}" for each in _USUAL if size % each.itemsize == 0]
     amount = ", or ".join(counts) if counts else "no whole number of tokens of uint16 or uint32"
     return DataDescription(
         arrays=(StoredArray(STORED, "not stated", stored_bytes=size),),

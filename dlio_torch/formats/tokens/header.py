@@ -11,13 +11,13 @@ import stat
 import struct
 from pathlib import Path
 
+import numpy as np
+
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.file_errors import open_error, os_errors
 from dlio_torch.formats.tokens.facts import HEADER_BYTES, KINDS, MAGICS
 from dlio_torch.formats.tokens.options import TokensConfig
 
-TOKEN_BYTES = {"uint8": 1, "uint16": 2, "uint32": 4, "int32": 4, "int64": 8}
-"""Element type -> bytes of a token."""
 _NUMPY = b"\x93NUMPY"
 MOST_TOKENS = (1 << 31) - 1
 """Maximum number of tokens that a header can state."""
@@ -57,7 +57,7 @@ def stated(path: Path) -> tuple[str, int] | None:
         )
     magic, version, tokens = struct.unpack_from("<3i", head)
     dtype = KINDS[magic, version]
-    promised = HEADER_BYTES + tokens * TOKEN_BYTES[dtype]
+    promised = HEADER_BYTES + tokens * np.dtype(dtype).itemsize
     if tokens < 0 or size != promised:
         raise DataError(
             f"{path}: its header counts {tokens} tokens of {dtype}, which need {promised} bytes, but the file has "
@@ -79,7 +79,7 @@ def count_tokens(path: Path, options: TokensConfig) -> int:
         status = os.stat(path)
     if stat.S_ISDIR(status.st_mode):
         raise open_error(path, IsADirectoryError())
-    tokens, rest = divmod(status.st_size, TOKEN_BYTES[options.dtype])
+    tokens, rest = divmod(status.st_size, np.dtype(options.dtype).itemsize)
     if rest or not tokens:
         raise DataError(
             f"{path} has {status.st_size} bytes, which is not a whole number of tokens of {options.dtype}",

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.file_errors import os_errors
 from dlio_torch.formats.core.layout import Extents, FileLayout, Ints, RecordLayout, Records, StridedLayout
+from dlio_torch.formats.core.positioned_reads import read_into
 from dlio_torch.formats.tokens.header import count_tokens
 from dlio_torch.formats.tokens.options import TokensConfig
 from dlio_torch.formats.tokens.reader import STORED, first_byte
@@ -72,24 +73,17 @@ class WindowLayout(RecordLayout):
     def read(self, records: Records, low: int, high: int, base: int, request: int) -> None:
         length = self._windows.length
         tokens = np.empty(self._windows.span, self._dtype)
+        memory = tokens.view(np.uint8).data
         for offset, to in zip(records.offsets[low:high].tolist(), records.to[low:high].tolist(), strict=True):
-            self._fill(tokens.view(np.uint8).data, offset, request)
+            with os_errors(self.path):
+                got = read_into(self._descriptor, offset, memory, request)
+            if got < len(memory):
+                raise DataError(
+                    f"{self.path} ends within the sample at byte {offset}",
+                    hint="the file was replaced or truncated; generate or fetch the file again",
+                )
             for number, place in enumerate(to):
                 _array_at(base + place, length)[:] = tokens[number : number + length]
-
-    def _fill(self, into: memoryview, offset: int, request: int) -> None:
-        """Reads the bytes from ``offset`` on, at most ``request`` of them by each call."""
-        filled = 0
-        with os_errors(self.path):
-            while filled < len(into):
-                piece = into[filled : filled + request]
-                got = os.preadv(self._descriptor, [piece], offset + filled)
-                if not got:
-                    raise DataError(
-                        f"{self.path} ends within the sample at byte {offset}",
-                        hint="the file was replaced or truncated; generate or fetch the file again",
-                    )
-                filled += got
 
 
 def _array_at(address: int, count: int) -> npt.NDArray[np.int64]:

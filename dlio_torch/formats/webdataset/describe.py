@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from dlio_torch.config.schema import FieldConfig
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.data_description import DataDescription, OpenQuestion, StoredArray
+from dlio_torch.formats.core.file_errors import os_errors
 from dlio_torch.formats.webdataset.members import PICKLES, kind_of_extension
-from dlio_torch.formats.webdataset.payload_headers import Payload, Payloads
+from dlio_torch.formats.webdataset.payload_headers import Payload
 from dlio_torch.formats.webdataset.samples import KEY, grouped, is_read
 from dlio_torch.formats.webdataset.tar_headers import BLOCK, is_plain, streamed_members, tar_errors, tar_members
 from dlio_torch.units import counted
@@ -79,23 +81,19 @@ class Survey:
         self._read = 0
         with tar_errors(path):
             self.plain = is_plain(path)
-        headers = tar_members(path) if self.plain else streamed_members(path, _MOST_UNPACKED)
-        payloads = Payloads(path) if self.plain else None
+        headers = tar_members(path) if self.plain else streamed_members(path)
         self.payloads: dict[str, Payload] = {}
-        for sample in grouped(self._noted(headers), path):
-            self._add(sample, payloads)
+        with os_errors(path), open(path, "rb", buffering=0) as shard:
+            for sample in grouped(self._noted(headers), path):
+                self._add(sample, shard)
         self.nameless += self._read - sum(sizes.count for sizes in self.sizes.values())
-        if not self.plain:
-            self.complete = self._seen_bytes <= _MOST_UNPACKED
 
-    def _noted(self, headers: Any) -> Any:
-        """Passes headers on and counts those that belong to no sample."""
-        self._seen_bytes = 0
+    def _noted(self, headers: Iterator[tarfile.TarInfo]) -> Iterator[tarfile.TarInfo]:
+        """Passes headers on, up to the bounds, and counts those that belong to no sample."""
         for number, info in enumerate(headers):
             if number >= _MOST_MEMBERS:
                 self.complete = False
                 return
-            self._seen_bytes = info.offset_data + -(-info.size // BLOCK) * BLOCK
             if is_read(info):
                 self._read += 1
                 self.sparse += info.issparse()
@@ -107,8 +105,11 @@ class Survey:
                 self.nameless += info.isreg()
                 self.others += not info.isreg()
             yield info
+            if not self.plain and info.offset_data + -(-info.size // BLOCK) * BLOCK > _MOST_UNPACKED:
+                self.complete = False
+                return
 
-    def _add(self, sample: dict[str, Any], payloads: Payloads | None) -> None:
+    def _add(self, sample: dict[str, Any], shard: BinaryIO) -> None:
         self.samples += 1
         self.repeated += sample[KEY] in self._keys
         self._keys.add(sample[KEY])
@@ -116,8 +117,8 @@ class Survey:
             if not isinstance(info, tarfile.TarInfo):
                 continue
             self.sizes.setdefault(extension, _Sizes(info)).add(info.size)
-            if payloads is not None and not info.issparse():
-                self.payloads.setdefault(extension, Payload(extension)).add(payloads, info)
+            if self.plain and not info.issparse():
+                self.payloads.setdefault(extension, Payload(extension)).add(shard, info)
 
 
 def describe(path: Path) -> DataDescription:

@@ -13,6 +13,7 @@ import gzip
 import io
 from collections.abc import Iterator
 from concurrent.futures import Executor
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -135,6 +136,11 @@ class WebdatasetFormat(FieldFormat):
     # --- sizes ---
 
     def sample_bytes(self) -> float:
+        return self._mean_bytes
+
+    @cached_property
+    def _mean_bytes(self) -> float:
+        """Bytes of the arrays of a sample in the mean, for which samples may have to be generated and encoded."""
         trial: list[list[bytes]] = []
         total = 0.0
         for number, member in enumerate(self._members):

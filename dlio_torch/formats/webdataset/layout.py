@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,19 +10,17 @@ from pathlib import Path
 import numpy as np
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.core.buffered_file import read_header
 from dlio_torch.formats.core.layout import ArrayLayout, FileLayout, Ints, Listed, RecordLayout, Records
 from dlio_torch.formats.core.layout_in_memory import held, held_samples
+from dlio_torch.formats.core.positioned_reads import read_into
 from dlio_torch.formats.webdataset.member_codec import array_of, rows_fit
 from dlio_torch.formats.webdataset.members import SampleMember
 from dlio_torch.formats.webdataset.options import WebdatasetConfig
+from dlio_torch.formats.webdataset.payload_headers import npy_header
 from dlio_torch.formats.webdataset.reader import read_all
 from dlio_torch.formats.webdataset.samples import Selection, ShardIndex, read_index
 from dlio_torch.formats.webdataset.tar_headers import is_plain, tar_errors
 from dlio_torch.syserrors import unreadable
-
-_NPY_HEAD = 128  # bytes of the usual header
-_LONG_NPY_HEAD = 16 << 10  # more than NumPy accepts
 
 
 def shard_layout(path: Path, members: Sequence[SampleMember], options: WebdatasetConfig) -> FileLayout:
@@ -98,10 +95,7 @@ def _npy_heads(path: Path, descriptor: int, members: Sequence[SampleMember], ind
 
 
 def _npy_head(path: Path, descriptor: int, offset: int, size: int, member: SampleMember, name: str) -> int:
-    head = os.pread(descriptor, min(size, _NPY_HEAD), offset)
-    if int.from_bytes(head[8:10], "little") + 10 > len(head):
-        head = os.pread(descriptor, min(size, _LONG_NPY_HEAD), offset)
-    header = read_header(io.BytesIO(head), size, path, name)
+    header = npy_header(descriptor, offset, size, path, name)
     spec = member.spec
     fits = rows_fit(spec, header.shape) if spec.variable else header.shape == spec.shape
     if header.dtype != spec.dtype or not header.dtype.isnative or not fits:
@@ -164,7 +158,7 @@ class _SampleRecords(RecordLayout):
         for number in range(low, high):
             offset, span = int(records.offsets[number]), int(records.spans[number])
             row = int(np.searchsorted(self._begins, offset))
-            stored = memoryview(self._span(offset, span, request))
+            stored = self._span(offset, span, request)
             sample = f"{self.path}: sample {self._index.names[row]}"
             for position, member in enumerate(self._members):
                 begin = int(self._index.offsets[row, position]) - offset
@@ -176,18 +170,16 @@ class _SampleRecords(RecordLayout):
                     raise DataError(f"{sample}: member {key} changed while it was read", hint="read it again")
                 ctypes.memmove(base + int(records.to[number, position]), array.ctypes.data, array.nbytes)
 
-    def _span(self, offset: int, span: int, request: int) -> bytes:
-        """Reads consecutive bytes in calls of at most ``request`` bytes."""
-        content = bytearray()
+    def _span(self, offset: int, span: int, request: int) -> memoryview:
+        """The bytes from the first to the last member of a sample."""
+        content = memoryview(bytearray(span))
         try:
-            while len(content) < span:
-                more = os.pread(self._descriptor, min(request, span - len(content)), offset + len(content))
-                if not more:
-                    raise DataError(
-                        f"{self.path} ends within a sample of {span} bytes at byte {offset}",
-                        hint="the shard was truncated; generate or fetch it again",
-                    )
-                content += more
+            got = read_into(self._descriptor, offset, content, request)
         except OSError as error:
             raise unreadable(self.path, error) from error
-        return bytes(content)
+        if got < span:
+            raise DataError(
+                f"{self.path} ends within a sample of {span} bytes at byte {offset}",
+                hint="the shard was truncated; generate or fetch it again",
+            )
+        return content

@@ -16,7 +16,6 @@ from dlio_torch.formats.core import payload
 from dlio_torch.formats.core.batch import ArraySpec
 from dlio_torch.formats.core.libraries import import_library
 from dlio_torch.formats.webdataset.members import SampleMember
-from dlio_torch.formats.webdataset.quiet_decoding import quiet
 
 if TYPE_CHECKING:
     from webdataset.autodecode import Decoder
@@ -82,9 +81,6 @@ def array_of(member: SampleMember, key: str, stored: bytes, images: str, sample:
 
 def _decoded(member: SampleMember, key: str, stored: bytes, images: str) -> npt.NDArray[Any]:
     """The value that WebDataset gives, as an array that may be written to, which Pillow's are not."""
-    if member.kind == "image":
-        with quiet():
-            return np.array(decoder(images).decode1(key, stored))
     value = decoder(images).decode1(key, stored)
     return np.require(value, member.spec.dtype if member.kind == "integer" else None, "W")
 

@@ -7,6 +7,7 @@ import os
 import tarfile
 import warnings
 from pathlib import Path
+from typing import BinaryIO
 
 from dlio_torch.errors import DlioError
 from dlio_torch.formats.core.array_specs import DTYPES
@@ -16,31 +17,10 @@ from dlio_torch.formats.webdataset.members import kind_of_extension
 _FEW = 16  # images and integers of each extension that are looked at
 _MANY = 1000  # NumPy headers
 _SHOWN = 4
-_HEAD = 64 << 10  # bytes that hold the header of an image, or an integer
+_NPY_HEAD = 128  # bytes of the usual header
+_LONG_NPY_HEAD = 16 << 10  # more than NumPy accepts
+_IMAGE_HEAD = 64 << 10
 _LONGEST_INTEGER = 64
-
-
-class Payloads:
-    """First bytes of the contents of members.
-
-    Args:
-        path: an uncompressed shard.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def head(self, info: tarfile.TarInfo, most: int) -> bytes:
-        """The first ``most`` bytes of a member.
-
-        Raises:
-            OSError: they cannot be read.
-        """
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return os.pread(descriptor, min(most, info.size), info.offset_data)
-        finally:
-            os.close(descriptor)
 
 
 class Payload:
@@ -60,15 +40,19 @@ class Payload:
         self._headers: list[Header] = []
         self._images: list[str] = []
 
-    def add(self, payloads: Payloads, info: tarfile.TarInfo) -> None:
-        """Reads the header of one more member, unless enough of them were read."""
+    def add(self, shard: BinaryIO, info: tarfile.TarInfo) -> None:
+        """Reads the header of one more member of an open, uncompressed shard, unless enough of them were read.
+
+        Raises:
+            OSError: it cannot be read.
+        """
         if self.problem or self._seen >= (_MANY if self._kind == "npy" else _FEW):
             return
         self._seen += 1
         if self._kind == "npy":
-            self._add_array(payloads, info)
+            self._add_array(shard, info)
         elif self._kind == "integer":
-            text = payloads.head(info, _LONGEST_INTEGER)
+            text = _head(shard, info, _LONGEST_INTEGER)
             try:
                 int(text)
             except ValueError:
@@ -76,11 +60,11 @@ class Payload:
                     f"{info.name} holds no integer ({text[:16]!r}); dataset.webdataset.decode=none reads stored bytes"
                 )
         elif self._kind == "image":
-            self._images.append(_image(payloads.head(info, _HEAD)))
+            self._images.append(_image(_head(shard, info, _IMAGE_HEAD)))
 
-    def _add_array(self, payloads: Payloads, info: tarfile.TarInfo) -> None:
+    def _add_array(self, shard: BinaryIO, info: tarfile.TarInfo) -> None:
         try:
-            header = read_header(io.BytesIO(payloads.head(info, _HEAD)), info.size, payloads.path, info.name)
+            header = npy_header(shard.fileno(), info.offset_data, info.size, Path(shard.name), info.name)
         except DlioError as error:
             self.problem = str(error).partition(": ")[2].partition("\n")[0]
             return
@@ -114,6 +98,31 @@ class Payload:
         """Sizes of the first images; empty: the members are no images."""
         sizes = list(dict.fromkeys(self._images))
         return ", ".join(sizes[:_SHOWN]) + (", ..." if len(sizes) > _SHOWN else "")
+
+
+def npy_header(descriptor: int, offset: int, size: int, path: Path, name: str) -> Header:
+    """Reads the header of a NumPy array in an open, uncompressed shard.
+
+    Args:
+        descriptor: of the shard.
+        offset: first byte of the member.
+        size: bytes of it.
+        path: of the shard, for the error.
+        name: of the array, for the error.
+
+    Raises:
+        DataError: pickled objects, or more or fewer bytes than the header says.
+        ValueError: no header of NumPy's.
+    """
+    head = os.pread(descriptor, min(size, _NPY_HEAD), offset)
+    if int.from_bytes(head[8:10], "little") + 10 > len(head):
+        head = os.pread(descriptor, min(size, _LONG_NPY_HEAD), offset)
+    return read_header(io.BytesIO(head), size, path, name)
+
+
+def _head(shard: BinaryIO, info: tarfile.TarInfo, most: int) -> bytes:
+    """The first ``most`` bytes of a member."""
+    return os.pread(shard.fileno(), min(most, info.size), info.offset_data)
 
 
 def _image(head: bytes) -> str:

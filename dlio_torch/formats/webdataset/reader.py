@@ -7,7 +7,6 @@ compressed shard they are reached by reading on from the last one, or again from
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import BatchBuffer, Sample
 from dlio_torch.formats.core.buffered_file import open_buffered
+from dlio_torch.formats.core.positioned_reads import read_exactly
 from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.webdataset.member_codec import array_of, webdataset
 from dlio_torch.formats.webdataset.members import SampleMember
@@ -111,12 +111,7 @@ class ShardReader(Reader):
     def _content(self, offset: int, size: int) -> bytes:
         """The bytes of one member."""
         with tar_errors(self._path):
-            content = os.pread(self._file.fileno(), size, offset)
-            while 0 < len(content) < size:
-                more = os.pread(self._file.fileno(), size - len(content), offset + len(content))
-                if not more:
-                    break
-                content += more
+            content = read_exactly(self._file.fileno(), offset, size)
         if len(content) < size:
             raise DataError(
                 f"{self._path} ends within a member of {size} bytes at byte {offset}",

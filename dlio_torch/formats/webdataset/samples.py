@@ -128,5 +128,5 @@ def count_samples(path: Path, selection: Selection, *, plain: bool) -> int:
     Raises:
         DataError: it is damaged, or a member is missing.
     """
-    headers = tar_members(path) if plain else streamed_members(path, 0)
+    headers = tar_members(path) if plain else streamed_members(path)
     return sum(selection.keys(sample, path) is not None for sample in grouped(headers, path))

@@ -107,8 +107,8 @@ def tar_members(path: Path) -> Iterator[tarfile.TarInfo]:
             yield member
 
 
-def streamed_members(path: Path, most_bytes: int) -> Iterator[tarfile.TarInfo]:
-    """Yields the members of a compressed archive, up to about ``most_bytes`` of its unpacked bytes; 0: all of them.
+def streamed_members(path: Path) -> Iterator[tarfile.TarInfo]:
+    """Yields the members of a compressed archive, which is unpacked as far as they are asked for.
 
     Raises:
         DataError: it is damaged.
@@ -121,5 +121,3 @@ def streamed_members(path: Path, most_bytes: int) -> Iterator[tarfile.TarInfo]:
         for member in archive:
             archive.members = []  # type: ignore[attr-defined]
             yield member
-            if most_bytes and archive.offset > most_bytes:
-                return

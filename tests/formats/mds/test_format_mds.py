@@ -96,3 +96,19 @@ def test_a_generated_folder_has_an_index(tmp_path: Path) -> None:
     assert [entry["raw_data"]["basename"] for entry in index["shards"]] == sorted(p.name for p in folder.glob("*.mds"))
     marker = json.loads((folder.parent / "dlio_torch.json").read_text())
     assert "train/index.json" in json.dumps(marker)
+
+
+def test_the_index_of_each_of_many_folders_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fmt = create(config(FIELDS[0]), SEED)
+    folders = [tmp_path / f"part-{number:02d}" for number in range(40)]
+    for folder in folders:
+        folder.mkdir()
+        write(fmt, folder / "a.mds", 0, 3)
+        fmt.index_folder(folder, ["a.mds"])
+    parsed_folders: list[Path] = []
+    read_bytes = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: parsed_folders.append(path.parent) or read_bytes(path))
+    for _ in range(2):
+        for folder in folders:
+            fmt.open(folder / "a.mds").close()
+    assert parsed_folders == folders

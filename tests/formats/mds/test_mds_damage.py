@@ -149,3 +149,13 @@ def test_shards_that_are_compressed_or_missing(tmp_path: Path) -> None:
     line = refusal(lambda: inspect_path(str(folder)))
     assert "compressed shards (shard.00000.mds.zstd)" in line
     assert "zstd -d" in line
+
+
+@pytest.mark.parametrize(("suffix", "program"), [(".zstd", "zstd -d"), (".gz", "gunzip -k"), (".br", "brotli -d")])
+def test_compressed_shards_are_described_with_their_own_program(tmp_path: Path, suffix: str, program: str) -> None:
+    index = json.loads((GOLDEN / "index.json").read_text())
+    for entry in index["shards"]:
+        entry["zip_data"] = {"basename": entry["raw_data"]["basename"] + suffix, "bytes": 3, "hashes": {}}
+        (tmp_path / entry["zip_data"]["basename"]).write_bytes(b"abc")
+    (tmp_path / "index.json").write_text(json.dumps(index))
+    assert f"`{program} {tmp_path}/*{suffix}`" in refusal(lambda: inspect_path(str(tmp_path)))

@@ -207,3 +207,24 @@ def test_filters_of_warnings_are_left_as_they_were(own: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: streamed(fmt, own), range(8)))
     assert warnings.filters == before
+
+
+def test_warnings_of_the_user_s_program_are_shown_once_while_images_are_decoded(own: Path) -> None:
+    fmt = made(FIELDS["png"])
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            streamed(fmt, own)
+            warnings.warn("the same at each step", stacklevel=1)
+    assert [str(warning.message) for warning in shown] == ["the same at each step"]
+
+
+def test_warnings_of_pillow_are_those_of_a_plain_program(tmp_path: Path) -> None:
+    path, stored = tmp_path / "a.tar", io.BytesIO()
+    Image.new("RGB", (7, 6)).convert("P").save(stored, "PNG", transparency=bytes(9))
+    with wds.TarWriter(str(path), encoder=False) as writer:
+        writer.write({"__key__": "a", "png": stored.getvalue()})
+    with pytest.warns(UserWarning, match="Palette images with Transparency"):
+        wanted = library(path, "png", decode="rgb8")
+    with pytest.warns(UserWarning, match="Palette images with Transparency"):
+        same(streamed(made(FIELDS["png"]), path), wanted)
