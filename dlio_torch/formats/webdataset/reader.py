@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from functools import cached_property
 from pathlib import Path
 
 from dlio_torch.errors import DataError
@@ -42,8 +43,6 @@ class ShardReader(Reader):
         self._members = members
         self._options = options
         self._selection = Selection(members, skip=options.missing == "skip")
-        self._plain: bool | None = None
-        self._index: ShardIndex | None = None
         self._coming: Iterator[Sample] | None = None  # in a compressed shard, from sample number _next on
         self._next = 0
         with tar_errors(path):
@@ -93,15 +92,16 @@ class ShardReader(Reader):
                     buffer.fixed[name][position] = sample[name]
             position += 1
 
-    def _sample(self, row: int) -> Sample:
+    @cached_property
+    def _index(self) -> ShardIndex | None:
+        """Extents of the members; ``None``: the shard is compressed."""
         with tar_errors(self._path):
-            if self._plain is None:
-                self._plain = is_plain(self._path)
-        if not self._plain:
-            return self._streamed(row)
-        if self._index is None:
-            self._index = read_index(self._path, self._selection)
+            return read_index(self._path, self._selection) if is_plain(self._path) else None
+
+    def _sample(self, row: int) -> Sample:
         index = self._index
+        if index is None:
+            return self._streamed(row)
         if not 0 <= row < len(index):
             raise self._beyond(row, len(index))
         extents = zip(index.offsets[row].tolist(), index.sizes[row].tolist(), strict=True)
