@@ -10,8 +10,8 @@ from dlio_torch.errors import RunFailed, harmless
 from dlio_torch.ownership import removal
 from dlio_torch.ownership.marker import Marker, NotOwned
 from dlio_torch.ownership.names import LOCK
-from dlio_torch.run_directory import run_state
 from dlio_torch.run_directory.run_dir import RunDir
+from dlio_torch.run_directory.running_process import running_process
 from dlio_torch.supervision import orphan_files
 from dlio_torch.units import format_size
 
@@ -83,9 +83,8 @@ def check_unused(path: Path) -> None:
     """
     if orphan_files.is_held(path / LOCK):
         raise NotOwned("a process is writing to the folder")
-    state = run_state.read(RunDir(path).state)
-    if state is not None and state.state == "running" and state.why_early() is None:
-        raise NotOwned(f"the run is still running (process {state.pid})")
+    if (process := running_process(RunDir(path))) is not None:
+        raise NotOwned(f"the {process.kind} is still running (process {process.pid})")
 
 
 def survey_file(path: Path) -> removal.Contents:
