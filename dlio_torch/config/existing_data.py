@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -102,7 +101,7 @@ class Fragments:
         if group == _DATASET and choice == AUTO:
             tree, questions = self._inspection
             _refuse_open_questions(questions, self._path, self.arguments)
-            self.stack.add(as_text(copy.deepcopy(tree)), self._inspected, prefix=(group,))
+            self.stack.add(as_text(tree), self._inspected, prefix=(group,))
             return
         if group == _DATASET and source == COMMAND_LINE:
             self._refuse_two_formats(choice, fragment)
