@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
-from dlio_torch.api.configuration import check_rank, chosen
+from dlio_torch.api.configuration import check_count, check_rank, chosen
 from dlio_torch.api.opened_data import OpenedData, open_data
 from dlio_torch.config.schema import Config
 from dlio_torch.data.engines.assemble import Loaders, assemble
@@ -44,7 +44,12 @@ class Loader:
         return len(self._loaders.train)
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the number (from 0) of the next iteration's epoch, on which shuffled orders depend."""
+        """Set the number (from 0) of the next iteration's epoch, on which shuffled orders depend.
+
+        Raises:
+            ConfigError: it is not a whole number of 0 or more.
+        """
+        check_count("epoch", epoch, 0)
         self._epoch = epoch
 
     def __iter__(self) -> Iterator[Batch]:
