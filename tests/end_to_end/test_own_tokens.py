@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
-from own_data import command, summary_of, traced_command
-from strace import READS, Call
+from own_data import command, summary_of, traced_command, training_calls
+from strace import READS
 
 TOKENS, WINDOW = 300_000, 1024
 SAMPLES = (TOKENS - 1) // WINDOW
@@ -25,20 +23,12 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def training(calls: list[Call], path: Path) -> list[Call]:
-    """The calls between the two looks at the kernel's counters that the summary's bytes come from."""
-    looks = [i for i, call in enumerate(calls) if re.fullmatch(r"/proc/\d+/io", call.path) and call.result > 0]
-    windows = [calls[first:last] for first, last in itertools.pairwise(looks)]
-    (part,) = [part for part in windows if any(call.path == str(path) for call in part)]
-    return part
-
-
 def test_inspect_asks_and_the_run_maps_the_file(tokens: Path, tmp_path: Path) -> None:
     shown = command("inspect", str(tokens), cwd=tmp_path)
     setting = "dataset.tokens.dtype=uint16"
     assert "does not state their type" in " ".join(shown.split())
     assert setting in shown
-    calls = training(traced_command(tmp_path, f"dataset.path={tokens}", setting, "output.dir=run"), tokens)
+    calls = training_calls(traced_command(tmp_path, f"dataset.path={tokens}", setting, "output.dir=run"), tokens)
     done = summary_of(tmp_path)
     assert done["dataset"]["layout"]["samples"] == SAMPLES
     steps = SAMPLES // 32
@@ -53,7 +43,7 @@ def test_inspect_asks_and_the_run_maps_the_file(tokens: Path, tmp_path: Path) ->
 
 def test_the_run_reads_the_file(tokens: Path, tmp_path: Path) -> None:
     settings = ["dataset.tokens.dtype=uint16", "dataset.tokens.memory_map=false"]
-    calls = training(traced_command(tmp_path, f"dataset.path={tokens}", *settings, "output.dir=run"), tokens)
+    calls = training_calls(traced_command(tmp_path, f"dataset.path={tokens}", *settings, "output.dir=run"), tokens)
     done = summary_of(tmp_path)
     assert done["dataset"]["layout"]["samples"] == SAMPLES
     reads = [call for call in calls if call.name in READS and call.result > 0]

@@ -51,7 +51,12 @@ def summary_of(folder: Path) -> dict[str, Any]:
 
 
 def training_reads(calls: Sequence[Call], data: Path) -> list[Call]:
-    """All read calls of the training, which is what lies between the two looks at the kernel's counters.
+    """The read calls of :func:`training_calls` that read something."""
+    return [call for call in training_calls(calls, data) if call.name in READS and call.result > 0]
+
+
+def training_calls(calls: Sequence[Call], data: Path) -> list[Call]:
+    """All calls of the training, which is what lies between the two looks at the kernel's counters.
 
     Args:
         calls: of the whole command.
@@ -61,4 +66,4 @@ def training_reads(calls: Sequence[Call], data: Path) -> list[Call]:
     windows = [calls[first:last] for first, last in itertools.pairwise(looks)]
     training = [part for part in windows if any(call.path.startswith(str(data)) for call in part)]
     assert len(training) == 1
-    return [call for call in training[0] if call.name in READS and call.result > 0]
+    return list(training[0])
