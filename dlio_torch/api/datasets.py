@@ -115,8 +115,7 @@ class SamplePipe(IterDataPipe[SampleTensors]):
     def __init__(self, data: OpenedData, rank: int, world_size: int) -> None:
         super().__init__()
         self._data, self._rank, self._world_size = data, rank, world_size
-        self._config, order = data.order(rank, world_size)
-        self._batch_size = fetched_by(order.train).batch_size
+        self._config, _ = data.order(rank, world_size)
         self._epoch = 0
 
     def set_epoch(self, epoch: int) -> None:

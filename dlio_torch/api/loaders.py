@@ -9,10 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
-from dlio_torch.api.configuration import check_rank, chosen
+from dlio_torch.api.configuration import check_count, check_rank, chosen
 from dlio_torch.api.opened_data import OpenedData, open_data
 from dlio_torch.config.schema import Config
 from dlio_torch.data.engines.assemble import Loaders, assemble
+from dlio_torch.data.engines.batch_loader import Batches
 from dlio_torch.data.workers.exits import WorkerSignals
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core.batch import Batch
@@ -43,7 +44,12 @@ class Loader:
         return len(self._loaders.train)
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the number (from 0) of the next iteration's epoch, on which shuffled orders depend."""
+        """Set the number (from 0) of the next iteration's epoch, on which shuffled orders depend.
+
+        Raises:
+            ConfigError: it is not a whole number of 0 or more.
+        """
+        check_count("epoch", epoch, 0)
         self._epoch = epoch
 
     def __iter__(self) -> Iterator[Batch]:
@@ -71,7 +77,7 @@ class Loader:
     ) -> None:
         self.close()
 
-    def _deliver(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+    def _deliver(self, batches: Batches) -> Iterator[Batch]:
         for _ in range(len(self)):
             if self._current is not batches or not self._close.alive:
                 raise ConfigError(
@@ -79,9 +85,7 @@ class Loader:
                     hint="finish or leave one epoch before the next",
                 )
             yield next(batches)
-            read_on = getattr(batches, "read_on", None)
-            if read_on is not None:
-                read_on()
+            batches.read_on()
 
 
 def loader(

@@ -14,7 +14,7 @@ from dlio_torch.data.dataset.generation import generate
 from dlio_torch.data.dataset.generation_lock import BeingWritten
 from dlio_torch.data.dataset.manifest import Manifest, data_folder
 from dlio_torch.data.engines.registry import format_of
-from dlio_torch.data.order.planning import RankOrder, fit_batch, fit_steps, plan_order
+from dlio_torch.data.order.planning import RankOrder, fit_to_data, plan_order
 from dlio_torch.dist.base import SingleCommunicator
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core.format import Format
@@ -55,8 +55,7 @@ class OpenedData:
             ConfigError: batches, steps or ranks do not fit the data.
         """
         scaled = ["train.steps"] if self.config.scale.max_steps else []
-        config = fit_batch(self.config, self.manifests, world_size, fits_batch=self.fits_batch)
-        config = fit_steps(config, self.manifests, world_size, scaled)
+        config = fit_to_data(self.config, self.manifests, world_size, scaled=scaled, fits_batch=self.fits_batch)
         check_world(config, world_size, self.train.num_samples, self.train.num_files)
         order = plan_order(config, self.format, {"train": self.train}, rank, world_size)
         check_sample_shapes(self.format, order.train)

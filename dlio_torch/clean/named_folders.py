@@ -7,11 +7,11 @@ import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from dlio_torch.clean.removals import Removal, RemovalPlan, carry_out, check_folder, check_unused, survey_file
+from dlio_torch.clean.removals import RemovalPlan, carry_out, check_folder, check_unused, survey_file
 from dlio_torch.errors import DataError
 from dlio_torch.ownership import removal
 from dlio_torch.ownership.job import files_of_job
-from dlio_torch.ownership.marker import Marker, NotOwned, read_marker_beside
+from dlio_torch.ownership.marker import NotOwned, read_marker_beside
 from dlio_torch.ownership.names import MARKER
 from dlio_torch.storage.stage_folder import KEPT
 
@@ -72,7 +72,7 @@ class _NamedSearch:
         try:
             if scripts := files_of_job(path):
                 for file in scripts:
-                    self._add(file, "run", survey_file(file))
+                    self.plan.add(file, "run", survey_file(file))
                 return
             check_folder(path)
             self._folder(folder, path)
@@ -83,22 +83,17 @@ class _NamedSearch:
 
     def _keep(self, path: Path, reason: str) -> None:
         self.kept.append(path)
-        self.plan.refused.append(f"{path}: {reason}")
+        self.plan.keep(path, reason)
 
     def _folder(self, folder: Path, shown: Path) -> None:
         mark = folder.with_name(folder.name + KEPT)
         is_copy = mark.is_file()  # staged copies have their marker next to them
         marker = read_marker_beside(mark, folder.name) if is_copy else removal.marker_of(folder)
         check_unused(folder)
-        contents = removal.survey(folder, marker if is_copy else None)
-        self._add(shown, marker.kind, contents, marker if is_copy else None)
-        self.plan.refused.extend(contents.kept)
+        outside = marker if is_copy else None
+        self.plan.add(shown, marker.kind, removal.survey(folder, outside), outside)
         if is_copy:
-            self._add(mark, marker.kind, survey_file(mark))
-
-    def _add(self, path: Path, kind: str, contents: removal.Contents, marker: Marker | None = None) -> None:
-        size, files, linked = contents.size_bytes, contents.files, contents.linked
-        self.plan.removals.append(Removal(path, kind, size, files, linked, marker))
+            self.plan.add(mark, marker.kind, survey_file(mark))
 
 
 def _location(path: Path) -> Path:

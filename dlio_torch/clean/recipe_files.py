@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from dlio_torch.clean.removals import Removal, RemovalPlan, carry_out, check_folder, check_unused, survey_file
+from dlio_torch.clean.removals import RemovalPlan, carry_out, check_folder, check_unused, survey_file
 from dlio_torch.config.schema import Config
 from dlio_torch.files import locked_folder
 from dlio_torch.ownership import removal
@@ -72,7 +72,7 @@ class _Search:
     def _below(self, folder: Path) -> Iterator[Path]:
         """Yields the entries of a folder that is not the path is a link."""
         if folder.is_symlink():
-            self._keep(folder, "a link")
+            self._plan.keep(folder, "a link")
         else:
             yield from orphan_files.entries(folder)
 
@@ -88,9 +88,9 @@ class _Search:
                 self._add(path, kind, None)
         except NotOwned as error:
             if not isinstance(error, Unlisted) or error.recipe in (None, self._config.recipe):
-                self._keep(path, f"{error}{_by_hand(error, path)}")
+                self._plan.keep(path, f"{error}{_by_hand(error, path)}")
         except OSError as error:
-            self._keep(path, f"the folder cannot be read: {error.strerror}")
+            self._plan.keep(path, f"the folder cannot be read: {error.strerror}")
 
     def _copies(self, path: Path) -> None:
         mark = path.with_name(path.name + KEPT)
@@ -101,9 +101,9 @@ class _Search:
                 self._add(path, "copies", read_marker_beside(mark, path.name))
             self._file(mark, "copies")
         except NotOwned as error:
-            self._keep(path, f"{error}{_by_hand(error, path, mark)}")
+            self._plan.keep(path, f"{error}{_by_hand(error, path, mark)}")
         except OSError as error:
-            self._keep(path, f"the folder cannot be read: {error.strerror}")
+            self._plan.keep(path, f"the folder cannot be read: {error.strerror}")
 
     def _check_unused(self, path: Path) -> None:
         real = path.resolve()
@@ -119,7 +119,7 @@ class _Search:
             if path in listed:
                 self._file(path, "run")
             elif not path.is_dir():
-                self._keep(path, "the file is not the script or log of a job of dlio_torch launch")
+                self._plan.keep(path, "the file is not the script or log of a job of dlio_torch launch")
 
     def _orphans(self, stages: list[Path]) -> None:
         for path in (*orphan_files.unfinished_results(self._output, listed=True), *orphan_files.old_temporary()):
@@ -128,30 +128,17 @@ class _Search:
         for folder in (*stages, Path(tempfile.gettempdir())):
             for path in locked_folder.orphans(folder):
                 if path.is_dir():
-                    contents = removal.survey_private(path)
-                    self._plan.removals.append(
-                        Removal(
-                            path, orphan_files.KIND, contents.size_bytes, contents.files, contents.linked, private=True
-                        )
-                    )
-                    self._plan.refused.extend(contents.kept)
+                    self._plan.add(path, orphan_files.KIND, removal.survey_private(path), private=True)
                 self._file(locked_folder.lock_of(path), orphan_files.KIND)
 
     def _add(self, path: Path, kind: str, marker: Marker | None) -> None:
-        contents = removal.survey(path, marker)
-        self._plan.removals.append(Removal(path, kind, contents.size_bytes, contents.files, contents.linked, marker))
-        self._plan.refused.extend(contents.kept)
+        self._plan.add(path, kind, removal.survey(path, marker), marker)
 
     def _file(self, path: Path, kind: str) -> None:
         try:
-            contents = survey_file(path)
+            self._plan.add(path, kind, survey_file(path))
         except NotOwned as error:
-            self._keep(path, str(error))
-            return
-        self._plan.removals.append(Removal(path, kind, contents.size_bytes, linked=contents.linked))
-
-    def _keep(self, path: Path, reason: str) -> None:
-        self._plan.refused.append(f"{path}: {reason}")
+            self._plan.keep(path, str(error))
 
 
 def clean(

@@ -10,8 +10,8 @@ from dlio_torch.errors import RunFailed, harmless
 from dlio_torch.ownership import removal
 from dlio_torch.ownership.marker import Marker, NotOwned
 from dlio_torch.ownership.names import LOCK
-from dlio_torch.run_directory import run_state
 from dlio_torch.run_directory.run_dir import RunDir
+from dlio_torch.run_directory.running_process import running_process
 from dlio_torch.supervision import orphan_files
 from dlio_torch.units import format_size
 
@@ -35,10 +35,10 @@ class Removal:
     path: Path
     kind: str
     size_bytes: int
-    files: int = 1
-    linked: int = 0
-    marker: Marker | None = None
-    private: bool = False
+    files: int
+    linked: int
+    marker: Marker | None
+    private: bool
 
     def __str__(self) -> str:
         linked = f"; {self.linked} of the files have another hard link, which stays" if self.linked else ""
@@ -60,7 +60,18 @@ class RemovalPlan:
     @property
     def size_bytes(self) -> int:
         """Number of bytes that the removals free."""
-        return sum(removal.size_bytes for removal in self.removals)
+        return sum(item.size_bytes for item in self.removals)
+
+    def add(
+        self, path: Path, kind: str, contents: removal.Contents, marker: Marker | None = None, *, private: bool = False
+    ) -> None:
+        """Add the removal of a file or folder with these contents; arguments as of :class:`Removal`."""
+        self.removals.append(Removal(path, kind, contents.size_bytes, contents.files, contents.linked, marker, private))
+        self.refused.extend(contents.kept)
+
+    def keep(self, path: Path, reason: str) -> None:
+        """Note that a path stays."""
+        self.refused.append(f"{path}: {reason}")
 
 
 def check_folder(path: Path) -> None:
@@ -83,9 +94,8 @@ def check_unused(path: Path) -> None:
     """
     if orphan_files.is_held(path / LOCK):
         raise NotOwned("a process is writing to the folder")
-    state = run_state.read(RunDir(path).state)
-    if state is not None and state.state == "running" and state.why_early() is None:
-        raise NotOwned(f"the run is still running (process {state.pid})")
+    if (process := running_process(RunDir(path))) is not None:
+        raise NotOwned(f"the {process.kind} is still running (process {process.pid})")
 
 
 def survey_file(path: Path) -> removal.Contents:

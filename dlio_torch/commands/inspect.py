@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,7 +102,9 @@ def _amount(inspection: Inspection, settings: dict[str, str]) -> DataAmount:
     answers = [f"{key}={value}" for key, value in settings.items()]
     path = f"dataset.path={inspection.path}"
     try:
-        config = compose([path, "train.batch_size=1", *answers], formats=available()).config
+        options = replace(inspection, given={}).settings()
+        composed = compose([path, "train.batch_size=1", *answers], formats=available(), data_options=options)
+        config = composed.config
         data = locate_data(config, format_of(config))
     except DlioError as error:
         return DataAmount(inspection.files, problem=str(error))

@@ -22,7 +22,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, is_dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from dlio_torch.config import resources
 from dlio_torch.config.adjustments import adjust_loader
@@ -80,6 +80,7 @@ def compose(
     environ: Mapping[str, str] | None = None,
     world_size: int = 1,
     formats: Collection[str] | None = None,
+    data_options: Mapping[str, Any] | None = None,
 ) -> Composed:
     """Compose the configuration of ``key=value`` arguments.
 
@@ -89,6 +90,7 @@ def compose(
         environ: environment, of which ``DLIO_TORCH_PATH`` is read; None: this process's.
         world_size: ranks that will share the data; the scale needs it to count steps.
         formats: known values of ``dataset.format``; None: not checked here.
+        data_options: options of ``dataset=auto`` that an inspection of the data gave; None: the data are inspected.
 
     Raises:
         ConfigError: anything that is wrong with them, in one line.
@@ -101,7 +103,7 @@ def compose(
     resolved = _flag(document)
     defaults = {} if resolved else _defaults(document)
     choices = {group: choice for group, (choice, _) in defaults.items()} | picks
-    fragments = Fragments(stack, document, arguments, places, choices)
+    fragments = Fragments(stack, document, arguments, places, choices, data_options)
     scale_name = ""
     if resolved:
         _refuse_rescaling(document, arguments)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -80,6 +79,7 @@ class Fragments:
         arguments: keys and values of the command line.
         places: holds the fragments.
         choices: choice of each group, those of the command line before those of the recipe.
+        data_options: see :func:`~dlio_torch.config.compose.compose`.
     """
 
     stack: Stack
@@ -87,6 +87,7 @@ class Fragments:
     arguments: Sequence[Argument]
     places: Resources
     choices: Mapping[str, str]
+    data_options: Mapping[str, Any] | None
 
     def add(self, group: str, choice: str, source: str) -> None:
         """Adds a fragment.
@@ -102,7 +103,8 @@ class Fragments:
         if group == _DATASET and choice == AUTO:
             tree, questions = self._inspection
             _refuse_open_questions(questions, self._path, self.arguments)
-            self.stack.add(as_text(copy.deepcopy(tree)), self._inspected, prefix=(group,))
+            whole = {"fields": [], **tree}  # none of the recipe's fields stay
+            self.stack.add(as_text(whole), self._inspected, prefix=(group,))
             return
         if group == _DATASET and source == COMMAND_LINE:
             self._refuse_two_formats(choice, fragment)
@@ -126,8 +128,10 @@ class Fragments:
         return path
 
     @cached_property
-    def _inspection(self) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+    def _inspection(self) -> tuple[Mapping[str, Any], list[tuple[str, str]]]:
         """The options that read the data, and their open questions."""
+        if self.data_options is not None:
+            return self.data_options, []
         return inspected(self._path, self._given_format)
 
     def _inspected(self, path: TreePath) -> str:

@@ -73,7 +73,7 @@ def inspected(path: str, format_name: str) -> tuple[dict[str, Any], list[tuple[s
             hint=f"set dataset.path={inspection.path}",
         )
     questions = [(question.problem, question.setting) for question in inspection.description.questions]
-    return {"fields": [], **inspection.settings()}, questions  # none of the recipe's fields stay
+    return inspection.settings(), questions
 
 
 def format_choices(name: str) -> Mapping[str, str]:

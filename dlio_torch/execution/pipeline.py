@@ -97,11 +97,12 @@ def prepare(context: RunContext, phases: Sequence[str]) -> PreparedRun:
     with context.watchdog("the data set to be inspected"):
         prepared = locate_data_set(context)
     if prepared.config.dataset.path is not None:
-        from dlio_torch.data.order.planning import fit_batch, fit_steps  # torch is not needed to generate data
+        from dlio_torch.data.order.planning import fit_to_data  # imports torch, which generating data does not need
 
         composed, world_size = context.composed, context.comm.world_size
-        config = fit_batch(prepared.config, prepared.manifests, world_size, fits_batch=composed.fits_batch)
-        config = fit_steps(config, prepared.manifests, world_size, composed.scaled)
+        config = fit_to_data(
+            prepared.config, prepared.manifests, world_size, scaled=composed.scaled, fits_batch=composed.fits_batch
+        )
         prepared = replace(prepared, config=config)
     samples = prepared.manifests["train"]
     check_world(

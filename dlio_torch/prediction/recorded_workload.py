@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from dlio_torch.analysis.advice.loader_replay import LoaderSetup
 from dlio_torch.analysis.producers import Floats
 from dlio_torch.errors import PreconditionError
 from dlio_torch.iotrace.events.call_names import CLASSES, OPEN, READ, class_codes
 from dlio_torch.iotrace.events.recording import Recording
+from dlio_torch.iotrace.figures.access_order import jumps
 from dlio_torch.iotrace.figures.call_selection import data_only, select
 from dlio_torch.prediction.rank_workload import RankWorkload
 from dlio_torch.units import counted
@@ -109,12 +109,8 @@ def _reader(thread: pd.DataFrame, size: int) -> _Reader:
 
 def _in_order(reads: pd.DataFrame) -> float:
     """Share of reads that begin at the end of the read before, of the same thread in the same file."""
-    ordered = reads.sort_values("start_ns")
-    ends = ordered["offset"] + ordered["bytes"]
-    before = ends.groupby([ordered[name] for name in ("pid", "tid", "file")], observed=True).shift()
-    known: NDArray[np.bool_] = before.notna().to_numpy()
-    follows = (ordered["offset"] == before).to_numpy()
-    return float(follows[known].mean()) if known.any() else 1.0
+    between = jumps(reads)
+    return float((between == 0).mean()) if between.size else 1.0
 
 
 def _notes(recording: Recording, threads: int, size: int, alone: bool) -> list[str]:

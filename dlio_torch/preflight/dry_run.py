@@ -13,7 +13,7 @@ from dlio_torch.data.dataset.stored_size import stored_bytes
 from dlio_torch.data.engines.registry import format_of
 from dlio_torch.data.order.held_plan import fetched_by
 from dlio_torch.data.order.pipe_plan import Plan
-from dlio_torch.data.order.planning import RankOrder, fit_batch, fit_steps, left_over, plan_order
+from dlio_torch.data.order.planning import RankOrder, fit_to_data, left_over, plan_order
 from dlio_torch.dist.launcher import Launch, detect
 from dlio_torch.dist.registry import choose_backend
 from dlio_torch.errors import ConfigError, DlioError, PreconditionError
@@ -52,8 +52,9 @@ def dry_run(composed: Composed, phases: Sequence[str] = ("generate", "train")) -
     if composed.config.dataset.path is None and "generate" not in phases and fmt.needs_files:
         check_present(data.manifests, fmt)
     train = data.manifests["train"]
-    config = fit_batch(composed.config, data.manifests, world_size, fits_batch=composed.fits_batch)
-    config = fit_steps(config, data.manifests, world_size, composed.scaled)
+    config = fit_to_data(
+        composed.config, data.manifests, world_size, scaled=composed.scaled, fits_batch=composed.fits_batch
+    )
     check_world(config, world_size, train.num_samples, train.num_files, composed.sources)
     order = plan_order(config, fmt, data.manifests, 0, world_size)
     check_duration(config, order, composed.sources)

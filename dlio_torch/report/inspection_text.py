@@ -104,11 +104,7 @@ def dataset_block(inspection: Inspection) -> str:
     for question in inspection.description.questions:
         key, _, value = question.setting.partition("=")
         set_option(tree, key, value)
-    return _yaml({"dataset": tree})
-
-
-def _yaml(tree: dict[str, Any]) -> str:
-    return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
+    return yaml.safe_dump({"dataset": tree}, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
 
 
 def recipe_text(inspection: Inspection, amount: DataAmount) -> str:

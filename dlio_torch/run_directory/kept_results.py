@@ -13,15 +13,13 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from pathlib import Path
 
-import psutil
-
 from dlio_torch.config.schema import Config
-from dlio_torch.errors import DataError, PreconditionError
+from dlio_torch.errors import PreconditionError
 from dlio_torch.ownership.marker import NotOwned, rename_marker
 from dlio_torch.ownership.removal import marker_of
-from dlio_torch.run_directory import run_state
 from dlio_torch.run_directory.results_folder import check_results_folder, is_vacant
 from dlio_torch.run_directory.run_dir import RunDir
+from dlio_torch.run_directory.running_process import running_process, states
 from dlio_torch.syserrors import refused
 
 _KINDS = ("run", "recording")
@@ -143,28 +141,12 @@ def _renamed(folder: Path) -> Path:
 
 def _why_unfinished(directory: RunDir) -> str:
     """Reason why a run or recording may still be written; empty: it has ended."""
-    turns = [RunDir(path) for path in sorted(directory.path.glob("turn-*"))] if directory.elastic.exists() else []
-    states = [run_state.read(part.state) for part in (directory, *turns)]
-    for state in states:
-        if state is None or state.state != "running":
-            continue
-        if state.host != socket.gethostname():
+    if (process := running_process(directory)) is not None:
+        return f"the {process.kind} in the folder is still running (process {process.pid})"
+    known = states(directory)
+    for state in known:
+        if state is not None and state.state == "running" and state.host != socket.gethostname():
             return f"the run in the folder may still be running on host {state.host}"
-        if state.why_early() is None:
-            return f"the run in the folder is still running (process {state.pid})"
-    if directory.command.exists():
-        return _why_recording(directory)
-    if all(state is None for state in states):
+    if all(state is None for state in known) and not directory.command.exists():
         return "the folder is not empty, and its run may just have begun"
-    return ""
-
-
-def _why_recording(directory: RunDir) -> str:
-    try:
-        about = directory.read_json(directory.command)
-        process = None if "runtime_s" in about else psutil.Process(int(about["pid"]))
-        if process is not None and abs(process.create_time() * 1e9 - int(about["process_started_ns"])) < 2e9:
-            return f"the recording in the folder is still running (process {process.pid})"
-    except (DataError, KeyError, TypeError, ValueError, psutil.Error):
-        pass  # damaged, of an earlier version, or of a process that has ended
     return ""

@@ -16,7 +16,7 @@ from dlio_torch.config.schema import Config
 from dlio_torch.config.validate import check_world
 from dlio_torch.data.dataset.manifest import Manifest, data_folder, existing_manifest, generated_manifests
 from dlio_torch.data.dataset.stored_size import stored_bytes
-from dlio_torch.data.order.planning import fit_steps, train_sampler
+from dlio_torch.data.order.planning import fit_to_data, train_sampler
 from dlio_torch.errors import ConfigError, PreconditionError
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.format import Format
@@ -167,7 +167,8 @@ class _Survey:
 
     def point(self, resolved: Resolved) -> tuple[Config, Path | None, float, float]:
         """Returns configuration, folder of generated data, seconds of compute and bytes of checkpoints of a point."""
-        config, ranks = resolved.composed.config, resolved.point.ranks
+        composed, ranks = resolved.composed, resolved.point.ranks
+        config = composed.config
         if config.dataset.path is None:
             config = replace(config, dataset=replace(config.dataset, root=str(self.cwd / config.dataset.root)))
         fmt = registry.create(config.dataset, config.seed)
@@ -179,9 +180,9 @@ class _Survey:
             if fmt.needs_files:
                 folder = data_folder(config, fmt)
                 self.count(folder, config, fmt, manifests)
-        config = fit_steps(config, manifests, ranks, resolved.composed.scaled)
+        config = fit_to_data(config, manifests, ranks, scaled=composed.scaled, fits_batch=composed.fits_batch)
         train = manifests["train"]
-        check_world(config, ranks, train.num_samples, train.num_files, resolved.composed.sources)
+        check_world(config, ranks, train.num_samples, train.num_files, composed.sources)
         steps = len(train_sampler(config, train, 0, ranks))  # of an epoch
         seconds = steps * config.train.epochs * config.compute.emulated_step_s
         return config, folder, seconds, float(peak_bytes(config, steps, ranks))

@@ -158,8 +158,8 @@ def _name(given: Mapping[str, str], base: Study, values: Mapping[str, tuple[str,
 
 
 def _titled(values: Mapping[str, tuple[str, ...]]) -> str:
-    varied = [key for key, value in values.items() if len(value) > 1]
-    return f"{', '.join(values.get('recipe', ('',)))}: {', '.join(varied) or 'repeated'}"
+    varied = ", ".join(key for key, value in values.items() if len(value) > 1) or "repeated"
+    return f"{', '.join(values['recipe'])}: {varied}" if "recipe" in values else varied
 
 
 def _limited(study: Study) -> Study:

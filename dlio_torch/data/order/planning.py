@@ -69,42 +69,47 @@ def train_sampler(
     return plan if hold == 1 else HeldPlan(plan, hold, steps)
 
 
-def fit_steps(config: Config, manifests: Mapping[str, Manifest], world_size: int, scaled: Collection[str]) -> Config:
-    """Limit the number of steps that the scale chose to the steps that existing data allow.
+def fit_to_data(
+    config: Config, manifests: Mapping[str, Manifest], world_size: int, *, scaled: Collection[str], fits_batch: bool
+) -> Config:
+    """Limit batch size and steps that nobody set to what existing data allow.
 
-    How much they hold is not known while the scale is applied; steps that the user or the recipe asked
-    for are left alone, and refused where the data do not give them.
+    How much they hold is not known while the configuration is composed.  Values that the user or the recipe asked for
+    are left alone, and refused where the data do not give them.
 
     Args:
         config: the experiment.
         manifests: the data, by split.
         world_size: all ranks.
         scaled: options that the scale changed.
+        fits_batch: see :class:`~dlio_torch.config.compose.Composed`.
     """
+    if config.dataset.path is None:
+        return config
+    if fits_batch:
+        config = _fit_batch(config, manifests, world_size)
+    if "train.steps" in scaled:
+        config = _fit_steps(config, manifests, world_size)
+    return config
+
+
+def _fit_steps(config: Config, manifests: Mapping[str, Manifest], world_size: int) -> Config:
+    """Limit the number of steps that the scale chose to the steps that the data allow."""
     access, train = config.access, config.train
     endless = access.repeat or access.pattern == "lanes" or access.order == "random_blocks"
-    if config.dataset.path is None or endless or "train.steps" not in scaled:
+    if endless:
         return config
     everything = replace(config, train=replace(train, steps=0))
     given = len(train_sampler(everything, manifests["train"], 0, world_size))
     return replace(config, train=replace(train, steps=min(train.steps, given)))
 
 
-def fit_batch(config: Config, manifests: Mapping[str, Manifest], world_size: int, *, fits_batch: bool) -> Config:
+def _fit_batch(config: Config, manifests: Mapping[str, Manifest], world_size: int) -> Config:
     """Limit the batch size of the shipped recipe ``custom``, which cannot know the data, to the samples there are.
 
-    A size that the user sets stays, and is refused where the data do not fill a batch.  A batch of all ranks
-    (``train.batch_scope=global``) becomes a multiple of the number of ranks.
-
-    Args:
-        config: the experiment.
-        manifests: the data, by split.
-        world_size: all ranks.
-        fits_batch: see :class:`~dlio_torch.config.compose.Composed`.
+    A batch of all ranks (``train.batch_scope=global``) becomes a multiple of the number of ranks.
     """
     train = config.train
-    if not fits_batch or config.dataset.path is None:
-        return config
     unit, ranks = (world_size, 1) if train.batch_scope == "global" else (1, world_size)
     size = min(train.batch_size, manifests["train"].num_samples // ranks)
     size = max(unit, size - size % unit)

@@ -60,6 +60,9 @@ def test_each_iteration_is_an_epoch_and_may_be_left(engine: str, workers: int, t
         assert first != third
         loader.set_epoch(0)
         assert numbers(loader) == first
+        for wrong in (-1, "1"):
+            with pytest.raises(ConfigError, match="epoch="):
+                loader.set_epoch(wrong)  # type: ignore[arg-type]
     assert children() <= before
     assert threading.active_count() <= running
     with pytest.raises(ConfigError, match="the loader is closed"):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+import psutil
 import pytest
 
 from dlio_torch import cli
@@ -67,6 +69,25 @@ def test_everything_else_stays_and_is_named(capsys: pytest.CaptureFixture[str]) 
     assert (running / "state.json").exists()
     assert Path("docs/text").exists()
     assert Path("file").exists()
+
+
+def test_a_recording_and_an_elastic_run_that_go_on_stay(capsys: pytest.CaptureFixture[str]) -> None:
+    recording = RunDir.create("unused", "trace", "rec", kind="recording")
+    started = int(psutil.Process().create_time() * 1e9)
+    recording.write_json(recording.command, {"pid": os.getpid(), "process_started_ns": started})
+    elastic = RunDir.create("unused", "mine", "elastic")
+    elastic.write_json(elastic.elastic, {"turns": []})
+    run(str(elastic.turn(1)), ended=False)
+    assert cli.main(["clean", "rec", "elastic", "--yes"]) == 3
+    lines = capsys.readouterr().out
+    assert f"rec: the recording is still running (process {os.getpid()})" in lines
+    assert f"elastic: the run is still running (process {os.getpid()})" in lines
+    assert recording.command.exists()
+    assert RunDir(elastic.turn(1)).state.exists()
+    run_state.end(RunDir(elastic.turn(1)).state, failed=False)
+    recording.write_json(recording.command, {"runtime_s": 1.0})
+    assert cli.main(["clean", "rec", "elastic", "--yes"]) == 0
+    assert list(Path().iterdir()) == []
 
 
 def test_a_missing_path_removes_nothing(capsys: pytest.CaptureFixture[str]) -> None:

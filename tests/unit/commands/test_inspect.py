@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from dlio_torch import cli
 from dlio_torch.config.compose import compose
-from dlio_torch.formats.core import data_listing
+from dlio_torch.formats.core import data_listing, inspection
 
 
 @pytest.fixture(autouse=True)
@@ -95,6 +95,19 @@ def test_a_written_recipe_runs_as_it_is(capsys: pytest.CaptureFixture[str]) -> N
     assert cli.main(["run", "recipe=./mine.yaml", "output.dir=read", "--quiet"]) == 0
     summary = json.loads(Path("read/summary.json").read_text())
     assert summary["train"]["samples"] + summary["warmup"]["samples"] == 6
+
+
+def test_the_data_are_inspected_once(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    hdf5("data/a.h5")
+    paths, inspect_path = [], inspection.inspect_path
+
+    def noted(path: str, format_name: str = "") -> inspection.Inspection:
+        paths.append(path)
+        return inspect_path(path, format_name)
+
+    monkeypatch.setattr(inspection, "inspect_path", noted)
+    assert inspected(capsys, "data")["samples"] == 6
+    assert paths == ["data"]
 
 
 def test_questions_are_asked_and_answered(capsys: pytest.CaptureFixture[str]) -> None:

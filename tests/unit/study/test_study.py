@@ -65,6 +65,11 @@ def test_several_values_make_an_axis_and_one_a_setting() -> None:
     assert {point.ranks for point in points} == {2}
 
 
+def test_a_study_without_a_recipe_is_titled_by_its_axes() -> None:
+    assert study("dataset.path=mine", "seed=1,2").title == "seed"
+    assert study("recipe=minimal", "seed=1,2").title == "minimal: seed"
+
+
 def test_ranks_may_be_an_axis() -> None:
     assert [point.ranks for point in grid(study("recipe=minimal", "ranks=1,2,4"))] == [1, 2, 4]
     assert all("ranks" not in one for point in grid(study("recipe=minimal", "ranks=1,2")) for one in point.settings)

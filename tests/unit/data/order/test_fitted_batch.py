@@ -91,3 +91,13 @@ def test_the_command_line_lowers_the_shipped_size_and_keeps_a_given_one(capsys: 
         assert "steps: 1 per rank and epoch, 1 epoch, 10 samples per rank and step" in planned(capsys, *words)
     assert cli.main([*ALL, "train.batch_size=32", "--dry-run"]) == 2
     assert "train.batch_size=32" in capsys.readouterr().err
+
+
+def test_a_study_lowers_the_shipped_size_and_keeps_a_given_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with h5py.File("a.h5", "w") as file:
+        file["images"] = np.zeros((10, 3), np.float32)
+    axis = "loader.num_workers=0,1"
+    assert cli.main(["sweep", *ALL, axis, "--dry-run"]) == 0
+    assert "trials: 2 points" in capsys.readouterr().err
+    assert cli.main(["sweep", *ALL, axis, "train.batch_size=32", "--dry-run"]) == 2
+    assert "train.batch_size=32" in capsys.readouterr().err
