@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.config.schema import DatasetConfig
-from dlio_torch.errors import ConfigError
 from dlio_torch.files.locked_folder import temporary_folder
 from dlio_torch.formats.adios2.folder import DATA, INDEX, METADATA, make_repeatable
 from dlio_torch.formats.adios2.layout import folder_layout
@@ -28,7 +27,7 @@ from dlio_torch.formats.core.array_format import FieldFormat
 from dlio_torch.formats.core.format import FileInfo, MpiIo
 from dlio_torch.formats.core.layout import FileLayout
 from dlio_torch.formats.core.libraries import import_library
-from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX, table_of
+from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX, check_table_names, table_of
 from dlio_torch.formats.core.reader import Reader
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 from dlio_torch.ownership.names import numbers
@@ -66,13 +65,7 @@ class Adios2Format(FieldFormat):
         self.options: Adios2Config = config.of(Adios2Config)
         super().__init__(config, seed)
         need_adios2()
-        tables = {spec.name + EXTENTS_SUFFIX for spec in self._specs if spec.variable}
-        for spec in self._specs:
-            if spec.name in tables:
-                raise ConfigError(
-                    f"dataset.fields: name={spec.name!r} is reserved for the extents of a variable-length array",
-                    hint="rename it",
-                )
+        check_table_names(self._specs)
 
     def is_there(self, path: Path) -> bool:
         return path.is_dir() and (path / INDEX).is_file()

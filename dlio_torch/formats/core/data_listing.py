@@ -73,8 +73,8 @@ def files_below(folder: Path) -> DataListing:
     while waiting and not listing.is_partial:
         inside = waiting.pop()
         try:
-            with os.scandir(inside) as found:
-                entries = sorted(found, key=lambda entry: entry.name)
+            with os.scandir(inside) as listed:
+                entries = sorted(listed, key=lambda entry: entry.name)
         except OSError:
             listing.unreadable += 1
             continue

@@ -115,15 +115,20 @@ class Chunked(ArrayLayout):
         stored: the array.
         extents: first row and number of rows of each sample; ``None``: a sample is one row.
         select: indices along the second axis that are read, growing; empty: all.
+        runs: runs of a row, from :func:`runs_of`, where they are known; ``None``: they are found here.
     """
 
     def __init__(
-        self, stored: ChunkTable, extents: tuple[Ints, Ints] | None = None, select: Sequence[int] = ()
+        self,
+        stored: ChunkTable,
+        extents: tuple[Ints, Ints] | None = None,
+        select: Sequence[int] = (),
+        runs: Runs | None = None,
     ) -> None:
         self.path = stored.path
         self._stored = stored
         self._extents = extents
-        self._runs = runs_of(stored.shape[1:], stored.chunk[1:], stored.itemsize, select)
+        self._runs = runs or runs_of(stored.shape[1:], stored.chunk[1:], stored.itemsize, select)
         self._row_bytes = int(self._runs.lengths.sum())
         self._chunk_bytes = math.prod(stored.chunk) * stored.itemsize
         self._chunk_row_bytes = self._chunk_bytes // stored.chunk[0]

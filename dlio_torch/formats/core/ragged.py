@@ -9,11 +9,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.errors import DataError
-from dlio_torch.formats.core.batch import BatchBuffer
+from dlio_torch.errors import ConfigError, DataError
+from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
 
 EXTENTS_SUFFIX = "_extents"
 """Suffix of the name of an array's table of extents (first row and number of rows of each sample)."""
+
+
+def check_table_names(specs: Sequence[ArraySpec]) -> None:
+    """Raise unless each array has another name than the tables of extents of the variable-length arrays.
+
+    Raises:
+        ConfigError: one has not.
+    """
+    tables = {spec.name + EXTENTS_SUFFIX for spec in specs if spec.variable}
+    for spec in specs:
+        if spec.name in tables:
+            raise ConfigError(
+                f"dataset.fields: name={spec.name!r} is reserved for the extents of a variable-length array",
+                hint="rename it",
+            )
 
 
 def table_of(rows: npt.NDArray[np.int64], dtype: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:

@@ -215,6 +215,7 @@ def _virtual(properties: Any) -> str:
 
 def _with_tables(described: Sequence[_Described]) -> list[_Described]:
     """Joins arrays of rows with the tables that say which rows belong to a sample."""
+    names = {item.array.name for item in described}
     tables = {item.array.name: item.array for item in described if item.is_table}
     joined = []
     for item in described:
@@ -223,12 +224,9 @@ def _with_tables(described: Sequence[_Described]) -> list[_Described]:
             samples, entry = table.shape[0], item.candidate.entry
             mean = max(item.candidate.rows / max(samples, 1), 1e-3)
             variable = FieldConfig(entry.name, entry.dtype, entry.shape, length_mean=round(mean, 3))
-            joined.append(_Described(item.array, Candidate(variable, samples, samples), item.remark))
-        elif item.is_table and item.array.name.removesuffix(EXTENTS_SUFFIX) in {
-            other.array.name for other in described
-        }:
-            note = f"rows of each sample in {item.array.name.removesuffix(EXTENTS_SUFFIX)}"
-            joined.append(_Described(replace(item.array, note=note)))
+            joined.append(replace(item, candidate=Candidate(variable, samples, samples)))
+        elif item.is_table and (array := item.array.name.removesuffix(EXTENTS_SUFFIX)) in names:
+            joined.append(_Described(replace(item.array, note=f"rows of each sample in {array}")))
         else:
             joined.append(item)
     return joined

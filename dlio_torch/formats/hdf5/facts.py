@@ -11,7 +11,7 @@ from dlio_torch.formats.core.content import least
 from dlio_torch.formats.core.facts import NO_LIBRARY_CALLS, Axis, Call, FormatFacts, LayoutAdvice, Unused
 from dlio_torch.formats.core.tuning import CACHES, sizes
 from dlio_torch.formats.hdf5.options import Hdf5Config
-from dlio_torch.units import counted, exact_size, format_size, power_of_two
+from dlio_torch.units import counted, exact_size, power_of_two
 
 if TYPE_CHECKING:
     from dlio_torch.config.check import Fail
@@ -92,15 +92,11 @@ class Hdf5Facts(FormatFacts):
         yield file_call(options.chunk_cache_bytes, core=options.driver == "core")
 
     def layout_advice(self, config: Config, amplification: float) -> LayoutAdvice | None:
-        from dlio_torch.formats.core.field_bytes import chunk_bytes, field_bytes
+        from dlio_torch.formats.core.chunk_advice import chunk_of_a_sample, larger_chunks
 
-        options = config.dataset.of(Hdf5Config)
-        for i, field in enumerate(config.dataset.fields):
-            size, chunk = field_bytes(field), chunk_bytes(field, options.chunk_bytes)
-            if chunk < 1.2 * size or not size:
-                continue
-            why = f"chunks have {format_size(chunk)} but samples only {format_size(size)}"
-            in_order = config.access.order in ("sequential", "random_blocks")
+        fields, options = config.dataset.fields, config.dataset.of(Hdf5Config)
+        in_order = config.access.order in ("sequential", "random_blocks")
+        for number, chunk, why in larger_chunks(fields, options.chunk_bytes):
             if in_order and options.reopen != "none":
                 closed = "each read of an array closes it" if options.reopen == "array" else "each read closes the file"
                 return LayoutAdvice(self.key("reopen"), "none", f"{why}, and {closed} and drops its chunk cache")
@@ -110,12 +106,8 @@ class Hdf5Facts(FormatFacts):
                 return LayoutAdvice(
                     self.key("chunk_cache_bytes"), cache, f"{why}, and a chunk does not fit into the chunk cache"
                 )
-            if in_order:
-                continue
-            if field.chunk is not None:
-                shape = ",".join(map(str, (1, *field.shape)))
-                return LayoutAdvice(f"dataset.fields.{i}.chunk", f"[{shape}]", why)
-            return LayoutAdvice(self.key("chunk_bytes"), exact_size(size), why)
+            if not in_order:
+                return chunk_of_a_sample(fields, number, self.key("chunk_bytes"), why)
         return None
 
     def larger_transfers(self, config: Config, wanted: int, most: int) -> tuple[str, int, int] | None:

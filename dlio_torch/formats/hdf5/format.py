@@ -29,7 +29,7 @@ from dlio_torch.formats.core.column import Column
 from dlio_torch.formats.core.format import FileInfo, Format, MpiIo
 from dlio_torch.formats.core.layout import FileLayout
 from dlio_torch.formats.core.mpi_file import Ranks, SharedFile
-from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX
+from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX, check_table_names
 from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.hdf5.mpi_file import Hdf5Shared, check_parallel
 from dlio_torch.formats.hdf5.options import Hdf5Config
@@ -61,13 +61,8 @@ class Hdf5Format(Format):
                 hint=f"name arrays that `python -m dlio_torch inspect {config.path}` lists as readable",
             )
         self._specs = specs_of(config.fields)
-        tables = {spec.name + EXTENTS_SUFFIX for spec in self._specs if spec.variable}
+        check_table_names(self._specs)
         for field in config.fields:
-            if field.name in tables:
-                raise ConfigError(
-                    f"dataset.fields: name={field.name!r} is reserved for the extents of a variable-length array",
-                    hint="rename it",
-                )
             self._chunk(field, 1)  # a wrong chunk is told before anything is written
             _check_select(field)
         self._select = {field.name: tuple(field.select) for field in config.fields}

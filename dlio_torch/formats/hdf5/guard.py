@@ -16,6 +16,7 @@ import h5py
 
 from dlio_torch.errors import DataError, DlioError
 from dlio_torch.formats.core.file_errors import open_error, os_errors
+from dlio_torch.formats.hdf5.facts import Hdf5Facts
 
 SLACK_BYTES = 64 << 20  # of elements that were never written and have a fill value
 _GAIN = 1100  # deflate gains a factor of 1032 at most
@@ -24,7 +25,7 @@ _PLAIN = frozenset((1, 2, 3))  # deflate, shuffle, checksum: HDF5's numbers
 ANY_FILTER = frozenset((-1,))
 """Filters assumed for an array whose filters are unknown."""
 _MOST_LINKS = 16  # soft links on the way to an array, as many as HDF5 follows
-SIGNATURE = b"\x89HDF\r\n\x1a\n"
+SIGNATURE = Hdf5Facts.magics[0]
 """First bytes of an HDF5 file without a user block."""
 _HINT = "store the array in the file itself; dlio_torch follows no links to other files"
 
@@ -67,6 +68,16 @@ def _check_way(group: h5py.Group, name: str, path: Path, followed: int = 0) -> h
     return member if isinstance(member, h5py.Dataset) else None
 
 
+def has_signature(path: Path) -> bool:
+    """Whether a file is an HDF5 file without a user block, by its first bytes.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    with os_errors(path), path.open("rb") as stored:
+        return stored.read(len(SIGNATURE)) == SIGNATURE
+
+
 def check_file(path: Path, names: Sequence[str]) -> None:
     """Raise if an array lies in another file or claims too much memory; for files that another library reads.
 
@@ -79,9 +90,8 @@ def check_file(path: Path, names: Sequence[str]) -> None:
     Raises:
         DataError: one of them does.
     """
-    with os_errors(path), path.open("rb") as stored:
-        if stored.read(len(SIGNATURE)) != SIGNATURE:
-            return
+    if not has_signature(path):
+        return
     try:
         with h5py.File(path, "r") as file:
             for name in names:

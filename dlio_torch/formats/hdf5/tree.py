@@ -16,7 +16,7 @@ MOST_MEMBERS = 20_000
 
 @dataclass(frozen=True)
 class GroupMember:
-    """GroupMember of a group.
+    """Member of a group.
 
     Attributes:
         path: names of the groups and of the member, joined by slashes.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +73,8 @@ def _volume(path: Path, file_path: Path) -> StoredArray:
                 f"{file_path}: {name} holds {dtype} of shape {list(array.shape or ())}",
                 hint="volumes are 3-D arrays of integers in native byte order",
             )
-        stored = StoredArray(name, dtype.name, array.shape, array.chunks)
-        stored = replace(stored, compression=array.compression or "", stored_bytes=array.id.get_storage_size())
+        stored = StoredArray(
+            name, dtype.name, array.shape, array.chunks, array.compression or "", array.id.get_storage_size()
+        )
     file.close()
     return stored

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 from contextlib import closing
 from itertools import islice
@@ -12,11 +11,11 @@ from typing import Any
 from dlio_torch.config.schema import FieldConfig
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.data_description import DataDescription, StoredArray
-from dlio_torch.formats.core.file_errors import open_error, os_errors
+from dlio_torch.formats.core.file_errors import open_error
 from dlio_torch.formats.lmdb.key_patterns import KeyPattern, pattern_of
 from dlio_torch.formats.lmdb.options import LmdbConfig
 from dlio_torch.formats.lmdb.shared_environments import SharedEnvironment, data_file, library
-from dlio_torch.formats.lmdb.tree_pages import TreePages
+from dlio_torch.formats.lmdb.tree_pages import open_tree
 
 _MOST_KEYS = 2000
 _MOST_VALUES = 64
@@ -77,12 +76,8 @@ def describe(path: Path) -> DataDescription:
 
 def _first_keys(place: Path) -> tuple[list[bytes], list[bytes]]:
     """Names of the named databases among the first entries, and the keys of all of these."""
-    with os_errors(place):
-        descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            entries = list(islice(TreePages(place, descriptor).walk(), _MOST_KEYS))
-        finally:
-            os.close(descriptor)
+    with open_tree(place) as tree:
+        entries = list(islice(tree.walk(), _MOST_KEYS))
     return [entry.key for entry in entries if entry.named_tree], [entry.key for entry in entries]
 
 

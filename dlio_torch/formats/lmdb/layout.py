@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,12 +10,11 @@ import numpy as np
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import ArraySpec
-from dlio_torch.formats.core.file_errors import os_errors
 from dlio_torch.formats.core.layout import ArrayLayout, FileLayout, Listed
 from dlio_torch.formats.lmdb.entry_keys import count_samples, entry_key
 from dlio_torch.formats.lmdb.options import LmdbConfig
 from dlio_torch.formats.lmdb.shared_environments import data_file
-from dlio_torch.formats.lmdb.tree_pages import TreePages
+from dlio_torch.formats.lmdb.tree_pages import open_tree
 
 
 def file_layout(path: Path, options: LmdbConfig, specs: Sequence[ArraySpec]) -> FileLayout:
@@ -26,14 +24,8 @@ def file_layout(path: Path, options: LmdbConfig, specs: Sequence[ArraySpec]) -> 
         DataError: it is no environment, is damaged, or has other entries.
     """
     place = data_file(path)
-    with os_errors(place):
-        descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            size = os.fstat(descriptor).st_size
-            tree = TreePages(place, descriptor)
-            extents = {entry.key: (entry.offset, entry.size) for entry in tree.walk()}
-        finally:
-            os.close(descriptor)
+    with open_tree(place) as tree:
+        size, extents = tree.size, {entry.key: (entry.offset, entry.size) for entry in tree.walk()}
     if options.key:
         count = count_samples(options, len(extents), len(specs), path)
     else:

@@ -77,16 +77,16 @@ class LmdbReader(Reader):
 
     def _put(self, spec: ArraySpec, value: memoryview | None, key: bytes, buffer: BatchBuffer, position: int) -> None:
         """Copies a value out of the map."""
-        shown = key.decode(errors="replace")
         if value is None:
             raise DataError(
-                f"{self._path} has no entry {shown!r}", hint="correct dataset.lmdb.key or dataset.lmdb.first_index"
+                f"{self._path} has no entry {key.decode(errors='replace')!r}",
+                hint="correct dataset.lmdb.key or dataset.lmdb.first_index",
             )
         row = math.prod(spec.shape) * spec.dtype.itemsize
         if len(value) % row if spec.variable else len(value) != row:
             raise DataError(
-                f"{self._path}: entry {shown!r} has {len(value)} bytes, but field {spec.name} expects "
-                f"{'a multiple of ' if spec.variable else ''}{row}",
+                f"{self._path}: entry {key.decode(errors='replace')!r} has {len(value)} bytes, but field {spec.name} "
+                f"expects {'a multiple of ' if spec.variable else ''}{row}",
                 hint="correct dataset.fields, or name entries that are no samples in dataset.lmdb.other_entries",
             )
         array = np.frombuffer(value, spec.dtype)

@@ -7,15 +7,15 @@ afterwards: the child must open it again.
 from __future__ import annotations
 
 import os
-import threading
 import weakref
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.file_errors import open_error, os_errors
 from dlio_torch.formats.core.libraries import import_library
+from dlio_torch.formats.core.library_lock import library_lock
 from dlio_torch.formats.lmdb.facts import DATA
 from dlio_torch.formats.lmdb.options import LmdbConfig
 from dlio_torch.supervision.crashes import report_truncated_maps
@@ -52,19 +52,8 @@ class _OpenEnvironment:
     users: int = 0
 
 
-@dataclass
-class _EnvironmentTable:
-    """Environments by the identity of their file.
-
-    The lock can be taken again by its thread, since a reader may be collected at any place.
-    """
-
-    lock: threading.RLock = field(default_factory=threading.RLock)
-    opened: dict[tuple[int, int], _OpenEnvironment] = field(default_factory=dict)
-
-
-_TABLE = _EnvironmentTable()
-os.register_at_fork(after_in_child=lambda: setattr(_TABLE, "lock", threading.RLock()))
+_LOCK = library_lock()  # of the table and of its environments
+_OPENED: dict[tuple[int, int], _OpenEnvironment] = {}  # by the identity of their file
 
 
 class SharedEnvironment:
@@ -83,39 +72,41 @@ class SharedEnvironment:
     def __init__(self, path: Path, options: LmdbConfig) -> None:
         self.path = path
         self._options = options
-        with os_errors(path):
-            status = os.stat(data_file(path))
+        status = self._status()
         self._key = status.st_dev, status.st_ino
         self._opened: _OpenEnvironment
         self._lease: weakref.finalize[..., SharedEnvironment] | None = None
-        self._acquired(status.st_size)
+        self._acquire(status.st_size)
 
-    def _acquired(self, size: int) -> Any:
+    def _status(self) -> os.stat_result:
+        with os_errors(self.path):
+            return os.stat(data_file(self.path))
+
+    def _acquire(self, size: int) -> None:
         """Takes part in the open environment of this process, which is opened if there is none."""
-        with _TABLE.lock:
+        with _LOCK:
             lease = self._lease
             if lease is not None and _is_ours(self._opened):
-                return self._opened.environment  # another thread was first
+                return  # another thread was first
             while True:
                 opened = self._present(size)
                 opened.users += 1
-                if _TABLE.opened.get(self._key) is opened:  # else its last reader went just before
+                if _OPENED.get(self._key) is opened:  # else its last reader was collected just before
                     break
             self._opened = opened
             self._lease = weakref.finalize(self, _release, self._key, opened)
             self._lease.atexit = False  # a thread may still read
             if lease is not None:
                 lease.detach()  # that of the process before the fork
-            return opened.environment
 
     def _present(self, size: int) -> _OpenEnvironment:
         """The entry of the table, which is made if there is none of this process."""
-        opened = _TABLE.opened.get(self._key)
+        opened = _OPENED.get(self._key)
         if opened is not None and _is_ours(opened):
             return opened
         if opened is not None:
             opened.environment.close()  # the parent's
-        opened = _TABLE.opened[self._key] = _OpenEnvironment(_open(self.path, self._options, size), os.getpid())
+        opened = _OPENED[self._key] = _OpenEnvironment(_open(self.path, self._options, size), os.getpid())
         return opened
 
     def get(self) -> Any:
@@ -126,11 +117,9 @@ class SharedEnvironment:
         """
         if self._lease is None or not self._lease.alive:
             raise ValueError(f"{self.path} is closed")
-        if _is_ours(self._opened):
-            return self._opened.environment
-        with os_errors(self.path):
-            size = os.stat(data_file(self.path)).st_size
-        return self._acquired(size)
+        if not _is_ours(self._opened):
+            self._acquire(self._status().st_size)
+        return self._opened.environment
 
     def close(self) -> None:
         """Closes the environment if this was its last reader."""
@@ -147,12 +136,12 @@ def _release(key: tuple[int, int], opened: _OpenEnvironment) -> None:
     """Closes an environment whose last reader goes."""
     if not _is_ours(opened):
         return
-    with _TABLE.lock:
+    with _LOCK:
         opened.users -= 1
         if not opened.users:
             opened.environment.close()
-            if _TABLE.opened.get(key) is opened:
-                del _TABLE.opened[key]
+            if _OPENED.get(key) is opened:
+                del _OPENED[key]
 
 
 def _open(path: Path, options: LmdbConfig, size: int) -> Any:

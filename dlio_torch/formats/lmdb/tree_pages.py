@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from dlio_torch.errors import DataError
+from dlio_torch.formats.core.file_errors import os_errors
 
 _HEADER = struct.Struct("=QHHHH")  # page number, padding, flags, ends of the lower and the upper part
 _META = struct.Struct("=IIQQ")  # magic, version, address, size of the map
@@ -53,6 +55,7 @@ class TreePages:
         descriptor: of the open file.
 
     Attributes:
+        size: bytes of the file.
         entries: their number, as the file states it.
 
     Raises:
@@ -62,7 +65,7 @@ class TreePages:
     def __init__(self, path: Path, descriptor: int) -> None:
         self._path = path
         self._descriptor = descriptor
-        self._size = os.fstat(descriptor).st_size
+        self.size = os.fstat(descriptor).st_size
         self._page_bytes = 0
         newest = -1
         head = os.pread(descriptor, _META_BYTES, 0)
@@ -113,13 +116,13 @@ class TreePages:
             offset = _PAGE_NUMBER.unpack_from(page, start)[0] * self._page_bytes + _HEADER.size
         if flags & _DUPLICATES:
             raise self._damaged(f"key {key.decode(errors='replace')!r} has several values, which is not supported")
-        if offset + size > self._size:
+        if offset + size > self.size:
             raise self._damaged(f"the value of {key.decode(errors='replace')!r} goes beyond the end of the file")
         return TreeEntry(key, offset, size, bool(flags & _SUBTREE))
 
     def _page(self, number: int) -> bytes:
         page = b""
-        if 0 < number * self._page_bytes < self._size:
+        if 0 < number * self._page_bytes < self.size:
             page = os.pread(self._descriptor, self._page_bytes, number * self._page_bytes)
         if len(page) < max(self._page_bytes, _HEADER.size) or _HEADER.unpack_from(page)[0] != number:
             raise self._damaged(f"page {number} is missing or overwritten")
@@ -129,3 +132,18 @@ class TreePages:
         return DataError(
             f"{self._path} cannot be read: {problem}", hint="the file is damaged; generate or fetch it again"
         )
+
+
+@contextmanager
+def open_tree(path: Path) -> Iterator[TreePages]:
+    """Opens a data file for the time of the body.
+
+    Raises:
+        DataError: it is no such file, or cannot be read.
+    """
+    with os_errors(path):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            yield TreePages(path, descriptor)
+        finally:
+            os.close(descriptor)

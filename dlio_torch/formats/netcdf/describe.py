@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from dlio_torch.formats.core.array_specs import specs_of
 from dlio_torch.formats.core.content import MOST
 from dlio_torch.formats.core.data_description import DataDescription, StoredArray
 from dlio_torch.formats.core.sample_arrays import Candidate, choose_arrays
-from dlio_torch.formats.hdf5.guard import SIGNATURE
+from dlio_torch.formats.hdf5.guard import has_signature
 from dlio_torch.formats.netcdf.file import NcFile, need_netcdf4, reading
 
 _MODELS = {
@@ -44,7 +46,7 @@ def _describe(path: Path, name: str) -> DataDescription:
     _need_library(path, name)
     with closing(NcFile(path)) as file, reading(path):
         dataset = file.dataset
-        variables = [(variable_path, variable) for variable_path, variable in _variables(dataset)][:MOST]
+        variables = list(islice(_variables(dataset), MOST))
         arrays, candidates = [], []
         for variable_path, variable in variables:
             stored, candidate = _variable(variable_path, variable)
@@ -58,7 +60,7 @@ def _describe(path: Path, name: str) -> DataDescription:
             "dimensions": {item.name: _length(item) for item in dataset.dimensions.values()},
         }
         notes = [*_notes(dataset, name), *_scaled(variables, [item.name for item in sample.chosen]), *sample.notes]
-    arrays = [_noted(array, sample.left_out) for array in arrays]
+    arrays = [replace(array, note=array.note or sample.left_out.get(array.name, "")) for array in arrays]
     if not sample.chosen and sample.question is None and not sample.notes:
         notes.append("no variable can be read as samples")
     return DataDescription(
@@ -77,9 +79,7 @@ def _need_library(path: Path, name: str) -> None:
     try:
         need_netcdf4(name)
     except MissingPackageError as error:
-        with path.open("rb") as file:
-            is_hdf5 = file.read(len(SIGNATURE)) == SIGNATURE
-        if not is_hdf5:
+        if not has_signature(path):
             raise
         other = "or set dataset.format=hdf5, which reads this netCDF-4 file by h5py"
         raise MissingPackageError(error.message, hint=f"{error.hint}, {other}") from error
@@ -112,7 +112,7 @@ def _variable(name: str, variable: Any) -> tuple[StoredArray, Candidate | None]:
     chunking = variable.chunking()
     chunks = tuple(chunking) if isinstance(chunking, list) else None
     filters = variable.filters() or {}
-    codecs = [key for key, value in filters.items() if value and key not in ("complevel",)]
+    codecs = [key for key, value in filters.items() if value and key != "complevel"]
     is_number = isinstance(dtype, np.dtype) and dtype.kind in "iuf" and isinstance(variable.datatype, np.dtype)
     shown = (dtype.name if is_number else _kind(variable)) if isinstance(dtype, np.dtype) else "string"
     note = _problem(name, variable, is_number, shape)
@@ -123,7 +123,7 @@ def _variable(name: str, variable: Any) -> tuple[StoredArray, Candidate | None]:
     try:
         specs_of([entry])
     except ConfigError as error:
-        return _noted(stored, {name: error.message.removeprefix("dataset.fields: ")}), None
+        return replace(stored, note=error.message.removeprefix("dataset.fields: ")), None
     first = variable.dimensions[0]
     return stored, Candidate(entry, shape[0], first, first)
 
@@ -145,10 +145,3 @@ def _kind(variable: Any) -> str:
 
 def _length(dimension: Any) -> str:
     return f"{len(dimension)} (unlimited)" if dimension.isunlimited() else str(len(dimension))
-
-
-def _noted(array: StoredArray, notes: Any) -> StoredArray:
-    return StoredArray(
-        array.name, array.dtype, array.shape, array.chunks, array.compression, array.stored_bytes,
-        array.note or notes.get(array.name, ""),
-    )  # fmt: skip

@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.config.schema import DatasetConfig
-from dlio_torch.errors import ConfigError
-from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX, table_of
+from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX, check_table_names, table_of
 from dlio_torch.formats.netcdf.array_format import NetcdfFiles, Table
 from dlio_torch.formats.netcdf.file import Element, NcFile, Rows, create
 from dlio_torch.formats.netcdf.reader import RowIndex, StoredIndex
@@ -33,13 +32,7 @@ class NetcdfFormat(NetcdfFiles):
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         super().__init__(config, seed)
-        tables = {spec.name + EXTENTS_SUFFIX for spec in self._specs if spec.variable}
-        for spec in self._specs:
-            if spec.name in tables:
-                raise ConfigError(
-                    f"dataset.fields: name={spec.name!r} is reserved for the extents of a variable-length array",
-                    hint="rename it",
-                )
+        check_table_names(self._specs)
         self._count = Element(_WIDE if self.options.variant in ("netcdf4", "64bit_data") else _NARROW, {})
 
     def describe(self, file: netCDF4.Dataset, first_sample: int, rows: Sequence[npt.NDArray[np.int64]]) -> list[Table]:

@@ -33,7 +33,7 @@ def file_layout(path: Path, specs: Sequence[ArraySpec], *, rows: bool) -> FileLa
     layouts: dict[str, ArrayLayout] = {}
     counts = {}
     for spec in specs:
-        require(spec.name, list(entries), path)
+        require(spec.name, entries, path)
         entry = entries[spec.name]
         count = stacking.count(spec, entry.read_as or np.dtype(np.void), entry.shape, path)
         counts[spec.name] = count if rows else 1

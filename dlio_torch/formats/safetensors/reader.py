@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ class RowsReader(Reader):
 
         with reading(self._path):
             self._file = safe_open(self._path, framework=self._options.framework, **backend(self._options))
-            names = list(self._file.keys())
+            names = set(self._file.keys())
             counts = {}
             for spec in self._specs:
                 require(spec.name, names, self._path)
@@ -133,7 +133,7 @@ class LoadedReader(Reader):
         check_range(self._path, 1, first, count)
         arrays = self._load()
         for spec in self._specs:
-            require(spec.name, list(arrays), self._path)
+            require(spec.name, arrays, self._path)
             put_sample(spec, as_numpy(arrays[spec.name], spec.dtype), buffer, position, self._path, SAMPLES_OPTION)
 
     def _load(self) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def check_backend(options: SafetensorsConfig) -> None:
         )
 
 
-def require(name: str, names: Sequence[str], path: Path) -> None:
+def require(name: str, names: Collection[str], path: Path) -> None:
     """Raise unless a file has an array of this name.
 
     Raises:

@@ -12,7 +12,8 @@ from dlio_torch.formats.core.array_specs import DTYPES
 from dlio_torch.formats.core.data_description import DataDescription, OpenQuestion, StoredArray
 from dlio_torch.formats.core.row_arrays import RowArray, described_by_rows
 from dlio_torch.formats.hdf5.file import reading
-from dlio_torch.formats.silo.layout import is_of_hdf5, open_driver
+from dlio_torch.formats.hdf5.guard import has_signature
+from dlio_torch.formats.silo.layout import open_driver
 from dlio_torch.formats.silo.library import SiloFile
 
 _OWN = ("..", ".silo", "_fileinfo", "_hdf5libinfo", "_silolibinfo")  # the library's entries in each file
@@ -29,7 +30,7 @@ def describe(path: Path) -> DataDescription:
         MissingPackageError: the library of Silo is not installed.
     """
     SiloFile(path).close()
-    if not is_of_hdf5(path):
+    if not has_signature(path):
         question = OpenQuestion(
             "the arrays of a Silo file of another driver than HDF5 cannot be listed",
             "dataset.fields=[{name: data, dtype: float32, shape: [64]}]",

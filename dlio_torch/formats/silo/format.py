@@ -23,7 +23,7 @@ from dlio_torch.formats.core.array_format import FieldFormat
 from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
 from dlio_torch.formats.core.format import FileInfo, MpiIo
 from dlio_torch.formats.core.layout import ArrayLayout, FileLayout
-from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX, read_pieces, table_of
+from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX, check_table_names, read_pieces, table_of
 from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.core.stacking import agreed, check_range
 from dlio_torch.formats.hdf5.guard import check_file
@@ -48,17 +48,12 @@ class SiloFormat(FieldFormat):
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         super().__init__(config, seed)
         library()
-        tables = {spec.name + EXTENTS_SUFFIX for spec in self._specs if spec.variable}
+        check_table_names(self._specs)
         for spec, field in zip(self._specs, config.fields, strict=True):
             if not _NAME.fullmatch(spec.name):
                 raise ConfigError(
                     f"dataset.fields: name={spec.name!r} is not a valid name in Silo files",
                     hint="use only letters, digits and _",
-                )
-            if spec.name in tables:
-                raise ConfigError(
-                    f"dataset.fields: name={spec.name!r} is reserved for the extents of a variable-length array",
-                    hint="rename it",
                 )
             if too_long(round(config.samples_per_file * (field.length_mean or 1)), spec.shape):
                 raise ConfigError(

@@ -12,26 +12,15 @@ import h5py
 import numpy as np
 
 from dlio_torch.errors import DataError
-from dlio_torch.formats.core.file_errors import os_errors
 from dlio_torch.formats.core.layout import ArrayLayout
 from dlio_torch.formats.core.layout_rows import RowExtents
 from dlio_torch.formats.hdf5.file import DAMAGE, open_file
+from dlio_torch.formats.hdf5.guard import has_signature
 from dlio_torch.formats.hdf5.layout import array_layout
 from dlio_torch.formats.silo.library import SiloArray, stored_type
 
 _OTHER_WAY = "set loader.engine=dataloader, which reads through the Silo library"
 _CACHE_BYTES = 1 << 20
-_SIGNATURE = b"\x89HDF\r\n\x1a\n"
-
-
-def is_of_hdf5(path: Path) -> bool:
-    """Whether Silo's HDF5 driver wrote the file.
-
-    Raises:
-        DataError: it cannot be read.
-    """
-    with os_errors(path), path.open("rb") as file:
-        return file.read(len(_SIGNATURE)) == _SIGNATURE
 
 
 def open_driver(path: Path) -> h5py.File:
@@ -40,7 +29,7 @@ def open_driver(path: Path) -> h5py.File:
     Raises:
         DataError: another driver wrote it, PDB's for example.
     """
-    if not is_of_hdf5(path):
+    if not has_signature(path):
         raise DataError(
             f"{path} was not written by Silo's HDF5 driver, so that the offsets of its arrays are unknown",
             hint=_OTHER_WAY,

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from dlio_torch.errors import DataError, MissingPackageError
 from dlio_torch.formats.core.file_errors import check_rows, open_error, os_errors
 from dlio_torch.formats.core.library_lock import library_lock
+from dlio_torch.formats.hdf5.guard import SIGNATURE
 
 LOCK = library_lock()
 """Lock for every library call, since the library keeps its state, such as the current error, in global variables."""
@@ -34,7 +35,6 @@ _TYPES = {"i1": 21, "i2": 17, "i4": 16, "i8": 22, "f4": 19, "f8": 20}  # DB_CHAR
 _SAME = {22: (22, 18)}  # DB_LONG is of 8 bytes, too
 _MAX_AXES = 32
 _MAX_LENGTH = (1 << 31) - 1  # lengths are C's int
-_HDF5 = b"\x89HDF\r\n\x1a\n"
 # HDF5's message of the time an object was changed: type 18, 8 bytes, flags, version 1, seconds.
 _CHANGED = re.compile(rb"\x12\x00\x08\x00.\x00\x00\x00\x01\x00\x00\x00(.{4})", re.DOTALL)
 
@@ -93,7 +93,7 @@ def check_complete(path: Path) -> None:
     with os_errors(path), path.open("rb") as file:
         head = file.read(48)
         size = file.seek(0, 2)
-    if not head.startswith(_HDF5):
+    if not head.startswith(SIGNATURE):
         return
     # Of a version that is not known the library has to tell.
     with suppress(KeyError):
@@ -255,7 +255,7 @@ def too_long(rows: int, shape: Sequence[int]) -> bool:
 def make_repeatable(path: Path) -> None:
     """Remove timestamps from an HDF5 file, so that equal content gives equal bytes."""
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:
-        if content[:8] != _HDF5:
+        if content[:8] != SIGNATURE:
             return
         with h5py.File(path) as read:
             data = sorted(_data(read))

@@ -16,7 +16,7 @@ from dlio_torch.formats.tokens.reader import STORED
 from dlio_torch.formats.tokens.windows import Windows
 from dlio_torch.units import counted
 
-_USUAL = [np.dtype(np.uint16), np.dtype(np.uint32)]  # types that tools write
+_USUAL: list[np.dtype[Any]] = [np.dtype(np.uint16), np.dtype(np.uint32)]  # types that tools write
 
 
 def describe(path: Path) -> DataDescription:

@@ -10,7 +10,6 @@ from dlio_torch.config.opt import MOST_DEFLATE
 from dlio_torch.formats.core.call_text import CodeText, call_text, literal
 from dlio_torch.formats.core.facts import Axis, Call, FormatFacts, LayoutAdvice, Unused
 from dlio_torch.formats.zarr.options import ZarrConfig
-from dlio_torch.units import exact_size, format_size
 
 if TYPE_CHECKING:
     from dlio_torch.config.check import Fail
@@ -70,19 +69,12 @@ class ZarrFacts(FormatFacts):
         yield "zarr.config", call_text("zarr.config.set", [repr(settings(options))], {})
 
     def layout_advice(self, config: Config, amplification: float) -> LayoutAdvice | None:
-        from dlio_torch.formats.core.field_bytes import chunk_bytes, field_bytes
+        from dlio_torch.formats.core.chunk_advice import chunk_of_a_sample, larger_chunks
 
-        options = config.dataset.of(ZarrConfig)
-        for number, field in enumerate(config.dataset.fields):
-            size, chunk = field_bytes(field), chunk_bytes(field, options.chunk_bytes)
-            if chunk < 1.2 * size or not size:
-                continue
-            # zarr-python has no cache of chunks: in any order a chunk is read again for each of its samples.
-            why = f"chunks have {format_size(chunk)} but samples only {format_size(size)}"
-            if field.chunk is not None:
-                shape = ",".join(map(str, (1, *field.shape)))
-                return LayoutAdvice(f"dataset.fields.{number}.chunk", f"[{shape}]", why)
-            return LayoutAdvice(self.key("chunk_bytes"), exact_size(size), why)
+        fields = config.dataset.fields
+        # zarr-python has no cache of chunks: in any order a chunk is read again for each of its samples.
+        for number, _, why in larger_chunks(fields, config.dataset.of(ZarrConfig).chunk_bytes):
+            return chunk_of_a_sample(fields, number, self.key("chunk_bytes"), why)
         return None
 
     def recognises_folder(self, path: Path, names: Sequence[str]) -> bool:

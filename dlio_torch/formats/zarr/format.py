@@ -25,7 +25,7 @@ from dlio_torch.formats.core.batch import BatchBuffer
 from dlio_torch.formats.core.chunk_shapes import field_chunk
 from dlio_torch.formats.core.format import FileInfo
 from dlio_torch.formats.core.layout import FileLayout
-from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX, table_of
+from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX, check_table_names, table_of
 from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.zarr.facts import METADATA
 from dlio_torch.formats.zarr.layout import store_layout
@@ -60,13 +60,8 @@ class ZarrFormat(FieldFormat):
         super().__init__(config, seed)
         self._compressibility = self.options.compressibility
         need_zarr()
-        tables = {spec.name + EXTENTS_SUFFIX for spec in self._specs if spec.variable}
+        check_table_names(self._specs)
         for field, spec in zip(config.fields, self._specs, strict=True):
-            if spec.name in tables:
-                raise ConfigError(
-                    f"dataset.fields: name={spec.name!r} is reserved for the extents of a variable-length array",
-                    hint="rename it",
-                )
             if self.options.root == "array" and (len(self._specs) > 1 or spec.variable):
                 raise ConfigError(
                     "dataset.zarr.root=array means that a store is one array, but dataset.fields names "

@@ -17,7 +17,7 @@ from dlio_torch.formats.core.batch import ArraySpec
 from dlio_torch.formats.core.codecs import CRC32C, DEFLATE, GZIP_FILE, TURNED, ZSTD, without_crc32c
 from dlio_torch.formats.core.file_errors import os_errors
 from dlio_torch.formats.core.layout import ArrayLayout, FileLayout, Ints
-from dlio_torch.formats.core.layout_chunks import Chunked, ChunkTable
+from dlio_torch.formats.core.layout_chunks import Chunked, ChunkTable, runs_of
 from dlio_torch.formats.core.layout_parts import PartedLayout
 from dlio_torch.formats.core.layout_rows import RowExtents
 from dlio_torch.formats.zarr.facts import METADATA
@@ -67,7 +67,9 @@ class ChunkFiles(PartedLayout):
     def __init__(self, array: zarr.Array[Any], name: str, path: Path, stored: _Encoding) -> None:
         self.path = path
         self._array, self._name, self._stored = array, name, stored
-        self._bytes = math.prod(array.shape[1:]) * np.dtype(array.dtype).itemsize
+        itemsize = np.dtype(array.dtype).itemsize
+        self._bytes = math.prod(array.shape[1:]) * itemsize
+        self._runs = runs_of(array.shape[1:], stored.chunk[1:], itemsize)
 
     def sizes(self, rows: Ints) -> Ints:
         return np.full(len(rows), self._bytes, np.int64)
@@ -76,7 +78,8 @@ class ChunkFiles(PartedLayout):
         return rows // self._stored.outer[0]
 
     def part(self, number: int) -> tuple[ArrayLayout, int]:
-        return Chunked(_table(self._array, self._name, self.path, self._stored, number)), number * self._stored.outer[0]
+        table = _table(self._array, self._name, self.path, self._stored, number)
+        return Chunked(table, runs=self._runs), number * self._stored.outer[0]
 
 
 def store_layout(path: Path, specs: Sequence[ArraySpec], options: ZarrConfig) -> FileLayout:

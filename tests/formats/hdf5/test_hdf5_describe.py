@@ -32,6 +32,7 @@ from dlio_torch.formats.core.recognition import recognised_file
 from dlio_torch.formats.hdf5.describe import describe
 from dlio_torch.formats.hdf5.format import Hdf5Format
 from dlio_torch.formats.hdf5.options import Hdf5Config
+from dlio_torch.formats.hdf5.reader import EXTENTS
 from dlio_torch.formats.testing.contract import read, write
 
 ROWS = 12
@@ -297,6 +298,22 @@ def test_links_and_virtual_datasets_are_named_and_not_followed(tmp_path: Path) -
     shapes = {array.name: array.shape for array in description.arrays}
     assert shapes["all"] == (2 * ROWS, 3)
     assert [field.name for field in description.fields] == ["again"]  # an object is listed once, by its first name
+
+
+def test_rows_that_cannot_be_read_are_asked_about_with_a_table_of_their_extents(tmp_path: Path) -> None:
+    layout = h5py.VirtualLayout((3 * ROWS, 4), "f4")
+    layout[:] = h5py.VirtualSource("missing.h5", "a", (3 * ROWS, 4))
+    with h5py.File(tmp_path / "file.h5", "w") as file:
+        file.create_virtual_dataset("points", layout)
+        table = np.zeros(ROWS, EXTENTS)
+        table["first"], table["N"] = 3 * np.arange(ROWS), 3
+        file["points_extents"] = table
+        file["labels"] = np.zeros(ROWS)
+    description = describe(tmp_path / "file.h5")
+    assert description.fields == ()
+    (question,) = description.questions
+    assert question.problem == "of the arrays of a sample, points cannot be read; labels can"
+    assert notes(description)["points_extents"] == "rows of each sample in points"
 
 
 def test_names_that_no_field_can_have_are_named(tmp_path: Path) -> None:
