@@ -94,6 +94,9 @@ def test_a_generated_folder_has_an_index(tmp_path: Path) -> None:
     assert (description.samples, description.details) == (12, {"shards": 3})
     index = json.loads((folder / "index.json").read_text())
     assert [entry["raw_data"]["basename"] for entry in index["shards"]] == sorted(p.name for p in folder.glob("*.mds"))
+    columns = [entry["column_names"] for entry in index["shards"]]
+    assert columns == [sorted(field.name for field in FIELDS)] * 3  # as the library's writer sorts them
+    assert [field.name for field in FIELDS] != columns[0]
     marker = json.loads((folder.parent / "dlio_torch.json").read_text())
     assert "train/index.json" in json.dumps(marker)
 
