@@ -31,7 +31,7 @@ def concatenated(tables: Sequence[Table]) -> Table:
 
 
 def no_rows(path: Path) -> DataError:
-    """The error that a file is empty, or has no more than the names of its columns."""
+    """The error for a file that has no rows: it is empty, or holds column names alone."""
     return DataError(f"{path} holds no rows", hint="remove the file, or generate or fetch it again")
 
 

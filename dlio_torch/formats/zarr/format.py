@@ -215,7 +215,7 @@ class ZarrFormat(FieldFormat):
         return float((array.nbytes_stored() - metadata) / content.nbytes)
 
     def _in_memory(self, name: str, *arguments: Any) -> zarr.Array[Any]:
-        """An array like one of a store, which is not written to a file; arguments are those of ``_create``."""
+        """Creates an array of the same layout in memory; arguments are those of ``_create``."""
         from zarr.storage import MemoryStore
 
         memory: Any = MemoryStore
