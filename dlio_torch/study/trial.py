@@ -13,8 +13,8 @@ from dlio_torch.errors import DataError
 from dlio_torch.report.expect import lookup
 from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.study.model import Point, Trial
-from dlio_torch.study.process import Ended, emulator, run_process
 from dlio_torch.study.warm_start import WarmStart
+from dlio_torch.supervision.run_process import Ended, emulator, run_process
 
 FIGURES = (
     "train.samples_per_s",
