@@ -21,6 +21,8 @@ FIGURES = (
     "train.mib_per_s",
     "train.elapsed_s",
     "au.mean",
+    "au_limit_of_loader.mean",
+    "au_of_storage.mean",
     *(f"step.{part}_s.{value}" for part in ("fetch", "duration") for value in ("mean", "median", "p95")),
     *(f"shares.{part}" for part in ("fetch", "copy", "compute", "allreduce", "checkpoint", "other", "between_epochs")),
     "checkpoints.duration_s.mean",
