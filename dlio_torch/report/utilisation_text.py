@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from dlio_torch.analysis.run_recording import LIMITS
@@ -60,36 +60,31 @@ def allowed(summary: Mapping[str, Any], name: str) -> float | None:
     return None if value is None else float(value)
 
 
-def limit_rows(summary: Mapping[str, Any], *, hints: bool, reasons: bool) -> Iterator[tuple[str, str]]:
-    """Names and texts of the limits.
+def limits_text(summary: Mapping[str, Any], *, hints: bool, reasons: bool) -> str:
+    """One line on the limits of the utilisation, or an empty one.
 
     Args:
         summary: of a run.
         hints: also say how to measure a limit that was not measured.
-        reasons: also say why a limit does not apply.
+        reasons: also say how a limit was measured, or why it does not apply.
     """
-    for name in LIMITS:
-        figures = summary.get(name) or {}
-        why = figures.get("why") or ""
-        if figures.get("mean") is not None:
-            yield LABELS[name], limit_text(figures)
-        elif why and reasons:
-            yield LABELS[name], f"{NOT_MEASURED}: {why}"
-        elif hints and "; set " in why:
-            yield LABELS[name], f"{NOT_MEASURED}; set {why.rpartition('; set ')[2]}"
+    texts = {
+        part: _limit_text(summary.get(name) or {}, hints=hints, reasons=reasons)
+        for part, name in (("loader", LOADER), ("storage", STORAGE))
+    }
+    return "; ".join(f"{part} {text}" for part, text in texts.items() if text)
 
 
-def limit_text(figures: Mapping[str, Any]) -> str:
-    """One line on a known limit.
-
-    Args:
-        figures: ``au_limit_of_loader`` or ``au_of_storage`` of ``summary.json``.
-    """
-    text, interval = f"{percent(figures['mean'])} utilisation", figures["ci95"]
-    if interval is not None:
-        text += f", {percent(interval[0])} to {percent(interval[1])} with 95 % confidence"
-    source = figures.get("how") or figures.get("source")
-    return f"{text} ({source})" if source else text
+def _limit_text(figures: Mapping[str, Any], *, hints: bool, reasons: bool) -> str:
+    why, mean = str(figures.get("why") or ""), figures.get("mean")
+    if mean is not None:
+        interval, source = figures["ci95"], figures.get("how") or f"from recorded {figures.get('source')}"
+        sure = "" if interval is None else f" ± {50 * (interval[1] - interval[0]):.1f} points"
+        return f"{percent(mean)}{sure}{f' ({source})' if reasons else ''}"
+    if why and reasons:
+        return f"{NOT_MEASURED} ({why})"
+    _, command, hint = why.rpartition("; set ")
+    return f"{NOT_MEASURED} (set {hint.partition(' ')[0]})" if command and hints else ""
 
 
 def _allowances(known: Mapping[str, float]) -> str:

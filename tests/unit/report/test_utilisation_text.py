@@ -62,15 +62,40 @@ def test_there_is_nothing_to_work_on_if_nothing_limits_the_run() -> None:
     assert "Work on" not in verdict(summary_of({**COLD, **limits(0.995, 0.995)}, fetch=0.05))
 
 
-def test_tables_show_limits_and_how_to_measure_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = printed(summary_of({**COLD, **limits(0.95, None)}, fetch=10), monkeypatch)
-    assert "limit of the loader      95.0 % utilisation (90 steps)\n" in text
-    assert "limit of the storage" not in text
-    unknown = {**COLD, **limits(None, None, "no such run; set loader.limit=measure to measure it")}
-    hint = "limit of the loader      not measured; set loader.limit=measure to measure it\n"
-    assert hint in printed(summary_of(unknown, fetch=10), monkeypatch)
-    assert "limit of the loader" not in printed(summary_of(unknown, fetch=0.05), monkeypatch)
-    reasons = {**COLD, **limits(None, None, "no files are read")}
-    assert "limit of the loader" not in printed(summary_of(reasons, fetch=10), monkeypatch)
-    told = printed(summary_of(reasons, fetch=10), monkeypatch, verbose=True)
-    assert "limit of the loader      not measured: no files are read\n" in told
+NO_RUN = "no such run; set loader.limit=measure to measure it"
+
+
+@pytest.mark.parametrize(
+    ("extra", "verbose", "expected"),
+    [
+        (limits(0.95, None), False, "loader 95.0 %"),
+        (limits(0.95, 0.9), False, "loader 95.0 %; storage 90.0 %"),
+        (limits(0.95, 0.9), True, "loader 95.0 % (90 steps); storage 90.0 % (from recorded spans)"),
+        (
+            {"au_limit_of_loader": {"mean": None, "why": NO_RUN}, "au_of_storage": {"mean": None, "why": "no files"}},
+            False,
+            "loader not measured (set loader.limit=measure)",
+        ),
+        (
+            {"au_limit_of_loader": {"mean": None, "why": NO_RUN}, "au_of_storage": {"mean": None, "why": "no files"}},
+            True,
+            f"loader not measured ({NO_RUN}); storage not measured (no files)",
+        ),
+        (
+            {"au_limit_of_loader": {"mean": 0.95, "ci95": [0.94, 0.96], "how": "90 steps"}},
+            False,
+            "loader 95.0 % ± 1.0 points",
+        ),
+    ],
+)
+def test_tables_show_the_limits_and_how_to_measure_them(
+    extra: dict[str, Any], verbose: bool, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = printed(summary_of({**COLD, **extra}, fetch=10), monkeypatch, columns=200, verbose=verbose)
+    assert f"limits of utilisation    {expected}\n" in text
+
+
+def test_limits_that_do_not_matter_have_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown = {**COLD, **limits(None, None, NO_RUN)}
+    assert "limits of" not in printed(summary_of(unknown, fetch=0.05), monkeypatch)  # nothing limits the run
+    assert "limits of" not in printed(summary_of({**COLD, **limits(None, None, "no files")}, fetch=10), monkeypatch)
