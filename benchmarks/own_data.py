@@ -34,9 +34,9 @@ from benchmarks.harness.command import alone
 from benchmarks.harness.rounds import Figures, Rounds, Unavailable, interleave, rounds_of, say
 from benchmarks.harness.tables import Missing, Part, Row, Table
 from dlio_torch.errors import ConfigError
-from dlio_torch.study.process import emulator, run_process
 from dlio_torch.study.strategies.search.acquisition import LEAST_GAIN
 from dlio_torch.study.strategies.search.confirmation import PairedGain, paired_gain
+from dlio_torch.supervision.run_process import emulator, run_process
 
 NAME = "own_data"
 KEY = "loader.num_workers"

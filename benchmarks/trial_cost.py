@@ -20,8 +20,8 @@ from pathlib import Path
 from benchmarks.harness.command import alone
 from benchmarks.harness.rounds import Figures, Unavailable, interleave, rounds_of, say
 from benchmarks.harness.tables import Missing, Part, Row, Table
-from dlio_torch.study.process import emulator, run_process
 from dlio_torch.study.warm_start import WarmStart
+from dlio_torch.supervision.run_process import emulator, run_process
 
 NAME = "trial_cost"
 STARTS = ("fresh", "warm")

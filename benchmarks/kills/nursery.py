@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dlio_torch.study.process import environment
+from dlio_torch.supervision.run_process import environment
 
 _MODULES = (
     *(

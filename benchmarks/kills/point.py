@@ -23,8 +23,8 @@ from benchmarks.kills.nursery import Nursery
 from benchmarks.kills.readable import broken
 from dlio_torch import cli, native
 from dlio_torch.config.compose import compose
-from dlio_torch.study.process import environment as package
 from dlio_torch.supervision import orphan_files
+from dlio_torch.supervision.run_process import environment as package
 
 PATIENCE_S = 900.0
 # A cache of torch, what torchrun always leaves, what a C compiler had begun, our own second cache.

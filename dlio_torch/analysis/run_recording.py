@@ -15,6 +15,8 @@ from dlio_torch.iotrace.importers.event_folder import is_event_folder, read_even
 from dlio_torch.run_directory import run_state
 from dlio_torch.run_directory.run_dir import RunDir
 
+LIMITS = ("au_limit_of_loader", "au_of_storage")
+"""Entries of ``summary.json``: utilisation that the loader and the storage allow, each alone."""
 _ENTRIES = 1000  # entries of a folder that are searched for runs
 _NAMED = 5  # runs that an error names
 
@@ -105,12 +107,19 @@ def _recorded(directory: RunDir, kind: Kind) -> Recording:
         notes.append(_why_no_summary(directory, facts))
     recording = read_event_folder(directory.events, directory.path, kind, facts, tuple(notes))
     if isinstance(summary, dict) and isinstance(summary.get("world_size"), int):
-        facts = {**recording.facts, "recipe": summary.get("recipe")}
+        facts = {**recording.facts, "recipe": summary.get("recipe"), **_utilisation(summary)}
         recording = replace(recording, world_size=summary["world_size"], facts=facts)
     if not ended:
         return replace(recording, runtime_s=None)
     runtime_s = recording.facts.get("runtime_s")
     return replace(recording, runtime_s=float(runtime_s)) if isinstance(runtime_s, float | int) else recording
+
+
+def _utilisation(summary: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """The fact ``utilisation``: that of the run, and what its loader and its storage allow; empty if none is known."""
+    values = {name: (summary.get(name) or {}).get("mean") for name in ("au", *LIMITS)}
+    known = {name: value for name, value in values.items() if value is not None}
+    return {"utilisation": known} if known else {}
 
 
 def _why_no_summary(directory: RunDir, facts: dict[str, Any]) -> str:

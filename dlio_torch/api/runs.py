@@ -16,7 +16,7 @@ from dlio_torch.config.schema import Config
 from dlio_torch.dist.launcher import without_launcher
 from dlio_torch.errors import ConfigError, DataError, DlioError, PreconditionError, RunFailed, ThresholdMissed
 from dlio_torch.run_directory.run_dir import RunDir
-from dlio_torch.study.process import emulator, environment, run_process
+from dlio_torch.supervision.run_process import emulator, environment, run_process
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -148,10 +148,12 @@ def _compare(command: Command) -> int:
         repeats_a=[open_recording(path) for path in repeats["A"]],
         repeats_b=[open_recording(path) for path in repeats["B"]],
     )
+    sides = {side: recording.facts.get("utilisation") for side, recording in (("a", a), ("b", b))}
+    utilisations = {side: figures for side, figures in sides.items() if figures is not None}
     if "--json" in command.flags:
-        print(as_json(to_json(comparison)), end="")
+        print(as_json(to_json(comparison, utilisations)), end="")
     else:
-        print_comparison(comparison, sys.stdout)
+        print_comparison(comparison, sys.stdout, utilisations)
     missed = check(comparison, limits)
     if missed:
         sys.stdout.flush()

@@ -165,6 +165,20 @@ class LoaderConfig:
         unit="B",
         minimum=1,
     )
+    limit: Literal["off", "stored", "measure", "remeasure"] = opt(
+        "stored",
+        "accelerator utilisation that the loader allows if reads cost nothing, with which a run is compared; off: "
+        "none; stored: that of a run with replay=reads and the same options within the last day, if there is one; "
+        "measure: the stored one, or else that of a further run, which starts after this one; remeasure: that of a "
+        "further run",
+    )
+    limit_steps: int = opt(
+        500,
+        "with limit=measure or remeasure: maximum number of measured steps of the further run, which otherwise has "
+        "the steps of this run",
+        minimum=1,
+        maximum=1e9,
+    )
 
     @property
     def prefetched(self) -> int:

@@ -185,8 +185,7 @@ def report(context: RunContext, trained: TrainedRun) -> ThresholdMissed | None:
     if trained.ranks is not None:
         from dlio_torch.execution.summary import write_summary
 
-        with context.watchdog("the results to be written"):
-            summary = write_summary(context, trained, trained.ranks)
+        summary = write_summary(context, trained, trained.ranks)
     utilisation = context.comm.broadcast_object(summary["au"]["mean"] if summary is not None else None)
     threshold = trained.written.planned.prepared.config.train.min_au
     if threshold and utilisation is not None and utilisation < threshold:

@@ -12,6 +12,7 @@ from dlio_torch.analysis.collect import RankResult, collect
 from dlio_torch.data.dataset.checksum import known_checksum
 from dlio_torch.data.dataset.manifest import data_folder
 from dlio_torch.execution.context import RunContext
+from dlio_torch.execution.limit_run import limit_of_loader, store_limit
 from dlio_torch.execution.phase_results import TrainedRun, WrittenRun
 from dlio_torch.execution.results import write_results
 
@@ -49,13 +50,17 @@ def write_summary(context: RunContext, trained: TrainedRun, ranks: list[RankResu
         summary["cache"] = cache_summary(
             config, cache.goal, cache.size, cache.prepared, epochs, written.mount, can_read_direct=can_read_direct
         )
-    return write_results(
-        written.directory,
-        config,
-        summary,
-        {rank: result.train.steps for rank, result in enumerate(ranks)},
-        context.detail,
-    )
+    summary["au_limit_of_loader"] = limit_of_loader(context, config, summary)
+    with context.watchdog("the results to be written"):
+        summary = write_results(
+            written.directory,
+            config,
+            summary,
+            {rank: result.train.steps for rank, result in enumerate(ranks)},
+            context.detail,
+        )
+        store_limit(written.directory, config, summary)
+    return summary
 
 
 def _about(context: RunContext, written: WrittenRun) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from dlio_torch.launch.job_request import JobRequest
 from dlio_torch.launch.template import Shell, Value, fill, find, with_variables
 from dlio_torch.ownership.job import last_line
 from dlio_torch.run_directory.run_dir import RunDir
-from dlio_torch.study.process import environment
 from dlio_torch.study.store import STUDY, TRIALS
+from dlio_torch.supervision.run_process import environment
 
 _NAME_CHARACTERS = 15  # that every PBS takes
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, TextIO
 
@@ -12,18 +13,24 @@ from rich.table import Table
 from dlio_torch.iotrace.fidelity.components import Comparison, Component
 from dlio_torch.iotrace.fidelity.measures import TOLERANCE
 from dlio_torch.report.terminal import write
+from dlio_torch.report.utilisation_text import LABELS
 from dlio_torch.units import percent
 
 SCHEMA = "dlio_torch.comparison"
 VERSION = "1"
 
 
-def print_comparison(comparison: Comparison, stream: TextIO) -> None:
+Utilisations = Mapping[str, Mapping[str, float]]
+"""Utilisations of the sides ``a`` and ``b`` that are runs: by the names of their entries in ``summary.json``."""
+
+
+def print_comparison(comparison: Comparison, stream: TextIO, utilisations: Utilisations | None = None) -> None:
     """Writes a comparison to the terminal: the verdict, the components (worst first), and what was not compared.
 
     Args:
         comparison: what :func:`dlio_torch.iotrace.fidelity.compare_recordings.compare` gave.
         stream: where to.
+        utilisations: of the sides that are runs.
     """
 
     def draw(console: Console) -> None:
@@ -32,6 +39,8 @@ def print_comparison(comparison: Comparison, stream: TextIO) -> None:
         console.print(f"B: {comparison.b}", soft_wrap=True)
         console.print(_terms(comparison))
         console.print(_components(comparison))
+        if (table := _utilisations(utilisations or {})).row_count:
+            console.print(table)
         for title, lines in (("not compared", comparison.left_out), ("remarks", comparison.notes)):
             if lines:
                 console.print(f"{title}:")
@@ -44,8 +53,13 @@ def print_comparison(comparison: Comparison, stream: TextIO) -> None:
     write(stream, draw)
 
 
-def to_json(comparison: Comparison) -> dict[str, Any]:
-    """Converts the comparison to plain values for JSON; None for values that were not measured."""
+def to_json(comparison: Comparison, utilisations: Utilisations | None = None) -> dict[str, Any]:
+    """Converts the comparison to plain values for JSON; None for values that were not measured.
+
+    Args:
+        comparison: see :func:`print_comparison`.
+        utilisations: see there.
+    """
     return {
         "schema": SCHEMA,
         "version": VERSION,
@@ -64,6 +78,7 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         "left_out": list(comparison.left_out),
         "cosine": None if comparison.parity is None else asdict(comparison.parity),
         "notes": list(comparison.notes),
+        "utilisation": {side: dict(figures) for side, figures in (utilisations or {}).items()},
     }
 
 
@@ -96,6 +111,19 @@ def _components(comparison: Comparison) -> Table:
         table.add_row(
             component.name, *cells, f"{component.allowed:.2f}", "yes" if component.alike else "NO", _figures(component)
         )
+    return table
+
+
+def _utilisations(utilisations: Utilisations) -> Table:
+    """Table of the utilisations that a side has; without a row if no side has any."""
+    table = Table(box=box.SIMPLE, title="utilisation", title_justify="left", title_style="none")
+    table.add_column("figure")
+    for side in ("a", "b"):
+        table.add_column(side.upper(), justify="right")
+    for name, label in LABELS.items():
+        values = [utilisations.get(side, {}).get(name) for side in ("a", "b")]
+        if any(value is not None for value in values):
+            table.add_row(label, *("-" if value is None else percent(value) for value in values))
     return table
 
 

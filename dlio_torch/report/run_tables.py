@@ -17,10 +17,11 @@ from dlio_torch.report.expect import ExpectRow, figure_text
 from dlio_torch.report.io_text import draw_io
 from dlio_torch.report.mpiio_text import mpiio_text
 from dlio_torch.report.ranks_text import horovod_text
-from dlio_torch.report.run_verdict import cache_state, level, verdict
+from dlio_torch.report.run_verdict import BUSY, cache_state, level, verdict
 from dlio_torch.report.stage_text import stage_words
 from dlio_torch.report.terminal import NOT_MEASURED, unbroken, write
 from dlio_torch.report.trace_text import trace_ends
+from dlio_torch.report.utilisation_text import limits_text
 from dlio_torch.units import counted, format_duration, format_number, format_rate, format_size, percent
 
 _MOST_RANKS = 16
@@ -99,6 +100,8 @@ def _rows(summary: Mapping[str, Any], *, verbose: bool) -> Iterator[tuple[str, s
     """Names and texts of the key figures; figures that say nothing are left out unless ``verbose``."""
     train, warmup, evaluation = summary["train"], summary["warmup"], summary["eval"]
     yield "accelerator utilisation", _utilisation(summary)
+    if limits := limits_text(summary, hints=(summary["au"]["mean"] or BUSY) < BUSY, reasons=verbose):
+        yield "limits of utilisation", limits
     if train["elapsed_s"] is None:
         yield "measured", f"nothing: {train['why']}"
     else:

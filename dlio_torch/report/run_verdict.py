@@ -1,4 +1,4 @@
-"""Verdict on a run in one sentence: what limits it, how sure that is, and what to change."""
+"""Verdict on a run: what limits it, how sure that is, what to change, and which part of the run to work on."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dlio_torch.analysis.cache import COLD, WARM
+from dlio_torch.report.utilisation_text import work_on
 from dlio_torch.units import format_duration, format_number, format_rate, format_size, percent
 
 AHEAD = 0.05
@@ -20,6 +21,7 @@ _LOSSES = {
     "between_epochs": "restarting the loaders between epochs",
     "late": "emulated compute that ran longer than requested",
 }
+_LOADING = ("fetch", "between_epochs")  # losses that storage or loader cause
 BUSY = 0.99
 """Utilisation from which nothing limits a run."""
 _LIMITS = 0.2
@@ -27,7 +29,7 @@ _LIMITS = 0.2
 
 
 def verdict(summary: Mapping[str, Any]) -> str:
-    """Verdict on a run in one sentence: what limits it, how sure that is, and what to change."""
+    """Verdict on a run: a sentence on what limits it and what to change, and one on the part to work on, if known."""
     why = summary["train"].get("why")
     if why:
         return f"Nothing was measured: {why}."
@@ -50,14 +52,16 @@ def verdict(summary: Mapping[str, Any]) -> str:
     limits = "limits this run" if losses[largest] >= _LIMITS else "is the largest loss of this run"
     cause = f"{_LOSSES[largest][0].upper()}{_LOSSES[largest][1:]} {limits}"
     waits = percent(losses["fetch"])
+    part = work_on(summary, waits=largest in _LOADING)
+    last = f"{_change(summary)}.{f' {part}' if part else ''}"
     if largest == "fetch":
         return (
             f"{cause}: {who} keep {accelerator} {busy}, and a step of {duration} waits {wait} for "
-            f"data, {waits} of the time{_change(summary)}."
+            f"data, {waits} of the time{last}"
         )
     return (
         f"{cause}: it takes {percent(losses[largest])} of the time, and {accelerator} is {busy}; waiting for "
-        f"data takes {waits}{_change(summary)}."
+        f"data takes {waits}{last}"
     )
 
 

@@ -41,6 +41,21 @@ ELAPSED = Metric("train.elapsed_s", "elapsed time", "s", "lower", "time of the m
 AU = Metric(
     "au.mean", "accelerator utilisation", "share", "higher", "requested compute time / elapsed time, mean of ranks"
 )
+AU_LIMIT_OF_LOADER = Metric(
+    "au_limit_of_loader.mean",
+    "limit of the loader",
+    "share",
+    "higher",
+    "accelerator utilisation of the same steps with loader.replay=reads, so that reads cost nothing, mean of ranks",
+)
+AU_OF_STORAGE = Metric(
+    "au_of_storage.mean",
+    "limit of the storage",
+    "share",
+    "higher",
+    "accelerator utilisation that the run's requests and prefetching allow with a loader that costs nothing, mean of "
+    "ranks",
+)
 FETCH = Metric("step.fetch_s.mean", "wait for data", "s", "lower", "mean time of next() per measured step, all ranks")
 FETCH_SHARE = Metric("shares.fetch", "share of time waiting for data", "share", "lower", "wait for data / elapsed time")
 STEP = Metric("step.duration_s.mean", "step", "s", "lower", "mean duration of a measured step")
@@ -71,7 +86,10 @@ STORAGE_SHARE = Metric(
     "storage.share", "share of the storage limit", "share", "neither", "rate of reading / storage limit"
 )
 CPU = Metric("trial.cpu_s", "CPU time of a run", "s", "lower", "user and system time of all processes of a run")
-METRICS = (THROUGHPUT, AU, FETCH, STEP, RATE, DEVICE_SHARE, STORAGE_RATE, STORAGE_LIMIT, STORAGE_SHARE)
+METRICS = (
+    *(THROUGHPUT, AU, AU_LIMIT_OF_LOADER, AU_OF_STORAGE, FETCH, STEP, RATE),
+    *(DEVICE_SHARE, STORAGE_RATE, STORAGE_LIMIT, STORAGE_SHARE),
+)
 """Metrics on the page of a sweep that names none; metrics that no trial has are left out."""
 
 _OTHERS = (
@@ -109,7 +127,7 @@ def metric(name: str) -> Metric:
 
 
 def _unit(name: str) -> str:
-    if name.startswith(("shares.", "au.")) or name.endswith("share"):
+    if name.startswith(("shares.", "au.", "au_")) or name.endswith("share"):
         return "share"
     if name.endswith("bytes_per_s"):
         return "B/s"

@@ -13,14 +13,16 @@ from dlio_torch.errors import DataError
 from dlio_torch.report.expect import lookup
 from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.study.model import Point, Trial
-from dlio_torch.study.process import Ended, emulator, run_process
 from dlio_torch.study.warm_start import WarmStart
+from dlio_torch.supervision.run_process import Ended, emulator, run_process
 
 FIGURES = (
     "train.samples_per_s",
     "train.mib_per_s",
     "train.elapsed_s",
     "au.mean",
+    "au_limit_of_loader.mean",
+    "au_of_storage.mean",
     *(f"step.{part}_s.{value}" for part in ("fetch", "duration") for value in ("mean", "median", "p95")),
     *(f"shares.{part}" for part in ("fetch", "copy", "compute", "allreduce", "checkpoint", "other", "between_epochs")),
     "checkpoints.duration_s.mean",

@@ -21,7 +21,15 @@ from typing import Any, Self
 
 from dlio_torch.config.schema import Config
 from dlio_torch.dist.launcher import detect
-from dlio_torch.study.process import Ended, Usage, ending_with_this, environment, kill_family, new_log, supervise
+from dlio_torch.supervision.run_process import (
+    Ended,
+    Usage,
+    ending_with_this,
+    environment,
+    kill_family,
+    new_log,
+    supervise,
+)
 
 
 def needs_fresh_start(config: Config, ranks: int) -> bool:
@@ -170,7 +178,7 @@ class _Server:
 
 
 class _Trial:
-    """A run that the server has forked, a :class:`~dlio_torch.study.process.RunProcess`."""
+    """A run that the server has forked, a :class:`~dlio_torch.supervision.run_process.RunProcess`."""
 
     def __init__(self, pid: int, connection: Connection) -> None:
         self.pid = pid

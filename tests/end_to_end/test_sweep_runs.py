@@ -21,9 +21,9 @@ from dlio_torch.commands.command_line import Command
 from dlio_torch.commands.sweep import main
 from dlio_torch.dist.launcher import Launch
 from dlio_torch.errors import ConfigError, PreconditionError, RunFailed
-from dlio_torch.study.process import TIMED_OUT, run_process
 from dlio_torch.study.store import Store
 from dlio_torch.study.trial import log_of
+from dlio_torch.supervision.run_process import TIMED_OUT, run_process
 
 ALONE = Launch("single", 0, 1, 0)
 STUDY = """
@@ -189,7 +189,7 @@ def test_peak_memory_is_that_of_the_run_or_not_known(tmp_path: Path) -> None:
     program = f"""
 import sys
 from pathlib import Path
-from dlio_torch.study.process import run_process
+from dlio_torch.supervision.run_process import run_process
 command = [sys.executable, "-c", "b'x' * (200 << 20)"]
 small = run_process(command, Path({str(tmp_path / "small.log")!r}), timeout_s=60)
 memory = b"x" * (400 << 20)

@@ -16,8 +16,8 @@ import psutil
 import pytest
 from ranks import SUPPORT
 
-from dlio_torch.study.process import TIMED_OUT, Ended, emulator, run_process
 from dlio_torch.study.warm_start import WarmStart
+from dlio_torch.supervision.run_process import TIMED_OUT, Ended, emulator, run_process
 
 SHORT = ("recipe=minimal", "scale=tiny", "storage.limits=off", "output.progress=false")
 LONG = (*SHORT, "train.epochs=100000", "compute.step_s=0.01")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dlio_torch import cli
-from dlio_torch.study.process import Ended
+from dlio_torch.supervision.run_process import Ended
 
 
 def summary(

@@ -30,7 +30,7 @@ def stored(folder: Path | str, cache: Path | None = None) -> dict[ReadWorkload, 
         content = json.loads(_record(folder, cache).read_text(encoding="utf-8"))
         if content["schema"] == SCHEMA_VERSION:
             limits = [from_record(record) for record in content["limits"]]
-            return {limit.request: limit for limit in limits if _is_young(limit)}
+            return {limit.request: limit for limit in limits if is_young(limit.measured_at)}
     return {}
 
 
@@ -65,8 +65,9 @@ def load_or_measure(
     return [known[request] for request in requests]
 
 
-def _is_young(limit: Limit) -> bool:
-    age = datetime.now(UTC) - datetime.fromisoformat(limit.measured_at)
+def is_young(measured_at: str) -> bool:
+    """Whether a time, ISO 8601 with its zone, is less than a day ago."""
+    age = datetime.now(UTC) - datetime.fromisoformat(measured_at)
     return timedelta(0) <= age < VALID
 
 

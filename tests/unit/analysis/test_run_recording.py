@@ -47,6 +47,13 @@ def test_a_run_directory_is_opened(tmp_path: Path) -> None:
     assert found.notes == ()
 
 
+def test_the_known_utilisations_of_a_run_are_facts(tmp_path: Path) -> None:
+    directory = run(tmp_path / "run")
+    known = {"au": {"mean": 0.5}, "au_limit_of_loader": {"mean": 0.9}, "au_of_storage": {"mean": None}}
+    directory.write_json(directory.summary, {"recipe": "x", "world_size": 2, **known})
+    assert open_recording(directory.path).facts["utilisation"] == {"au": 0.5, "au_limit_of_loader": 0.9}
+
+
 def test_a_broken_run_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     directory = run(tmp_path / "run", summary=False)
     next(directory.events.glob("rank1*.names")).unlink()

@@ -178,7 +178,7 @@ def test_zero_is_said_in_words_that_mean_a_zero() -> None:
 # The modules whose dictionaries become summary.json.
 PRODUCERS = (
     *("analysis/collect", "analysis/step_metrics", "analysis/rank_steps", "analysis/cache", "analysis/stalls"),
-    *("analysis/storage_share", "iotrace/figures/overlap", "analysis/mpiio_requests"),
+    *("analysis/storage_share", "iotrace/figures/overlap", "analysis/mpiio_requests", "analysis/loader_limit"),
 )
 
 

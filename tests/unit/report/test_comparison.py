@@ -70,3 +70,16 @@ def test_json(comparison: Comparison) -> None:
     assert (first["name"], first["distance"], first["alike"]) == ("read bytes", 0.5, False)
     assert first["worst_pair"] == [0, 0, 0.5]
     assert found["cosine"]["factors"][0][0] == "I/O time (union), s"
+
+
+def test_utilisations_of_runs_stand_side_by_side(comparison: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
+    utilisations = {"a": {"au": 0.5, "au_limit_of_loader": 0.9}, "b": {"au": 0.75}}
+    monkeypatch.setenv("COLUMNS", "100")
+    stream = io.StringIO()
+    print_comparison(comparison, stream, utilisations)
+    rows = [line.split() for line in stream.getvalue().splitlines()]
+    assert ["accelerator", "utilisation", "50.0", "%", "75.0", "%"] in rows
+    assert ["limit", "of", "the", "loader", "90.0", "%", "-"] in rows
+    assert "limit of the storage" not in stream.getvalue()
+    assert to_json(comparison, utilisations)["utilisation"] == utilisations
+    assert "accelerator utilisation" not in "".join(printed(comparison, monkeypatch, 100))

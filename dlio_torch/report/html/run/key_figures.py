@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from dlio_torch.analysis.run_recording import LIMITS
 from dlio_torch.report.html.page_blocks import NOT_MEASURED
 from dlio_torch.report.html.run.io_time_figure import KINDS, seconds_by_kind
 from dlio_torch.report.html.run.view import View
+from dlio_torch.report.utilisation_text import LABELS, allowed
 from dlio_torch.train.steps import TIMED
 from dlio_torch.units import format_duration, format_number, format_rate, format_size, percent
 
@@ -41,7 +43,15 @@ def _utilisation(summary: Mapping[str, Any]) -> Tile:
     sure = "too few steps for a confidence interval"
     if interval is not None:
         sure = f"{percent(interval[0])} to {percent(interval[1])} with 95 % confidence"
-    return percent(au["mean"]), name, f"{sure}; share of the requested compute time in the elapsed time"
+    limits = "".join(f"; {label}: {percent(value)}" for label, value in _limits(summary))
+    return percent(au["mean"]), name, f"{sure}; share of the requested compute time in the elapsed time{limits}"
+
+
+def _limits(summary: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Yields the names and values of the known limits of the utilisation."""
+    for name in LIMITS:
+        if (value := allowed(summary, name)) is not None:
+            yield LABELS[name], value
 
 
 def _bytes_read(summary: Mapping[str, Any]) -> Tile:

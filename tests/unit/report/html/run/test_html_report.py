@@ -116,6 +116,7 @@ def test_the_first_screen_answers_in_a_picture_four_figures_and_changes(broken: 
         "withheld": [], "caveats": [], "model": None,
     }  # fmt: skip
     summary["storage"] |= {"limit_bytes_per_s": 1e6, "cached": "cold"}
+    summary["au_limit_of_loader"] |= {"mean": 0.75}
     path.write_text(json.dumps(summary))
     page = Page(report_run(directory))
     check(page)
@@ -126,6 +127,7 @@ def test_the_first_screen_answers_in_a_picture_four_figures_and_changes(broken: 
         "Mean step of one rank",
         "per step of all ranks at the measured limit",
         "loader: production of a batch",
+        "limit of the loader: 75.0 %",
     ):
         assert words in first
     assert "loader.key2=2 no gain predicted why so" in first

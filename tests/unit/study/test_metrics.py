@@ -1,0 +1,26 @@
+"""Figures of a study: the limits of the utilisation are columns of its tables, and known by name and unit."""
+
+from __future__ import annotations
+
+import pytest
+
+from dlio_torch.study.metrics import METRICS, metric
+from dlio_torch.study.model import Trial
+from dlio_torch.study.tables import points_table, trials_table
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [("au_limit_of_loader.mean", "limit of the loader"), ("au_of_storage.mean", "limit of the storage")],
+)
+def test_limits_of_the_utilisation_are_figures_of_every_study(name: str, label: str) -> None:
+    assert metric(name) in METRICS
+    assert (metric(name).label, metric(name).unit, metric(name).better) == (label, "share", "higher")
+    figures: dict[str, float | None] = {"au.mean": 0.5, name: 0.75}
+    trial = Trial((), 1, 1, (), 1, "done", 0, None, "x", "fresh", "2026-01-01", figures, "cold", ())
+    assert trials_table([trial])[name].tolist() == [0.75]
+    assert points_table([trial])[[name, f"{name}.min"]].to_numpy().tolist() == [[0.75, 0.75]]
+
+
+def test_bounds_of_a_limit_are_shares() -> None:
+    assert metric("au_limit_of_loader.min").unit == "share"
