@@ -195,8 +195,10 @@ def _checkpoints(measured: Sequence[RankSteps]) -> dict[str, Any]:
 
 def _copies(measured: Sequence[RankSteps], config: Config) -> dict[str, Any] | None:
     """Rate of batch copies to a GPU: bytes over the time until the GPU held them, mean over ranks."""
+    if config.loader.prefetch_to_device or config.loader.read_to == "device":
+        return None  # a step starts other copies and waits for the rest of its own, or copies nothing
     rates, times = [], []
-    for rank in measured if not config.loader.prefetch_to_device else ():  # a step would only wait for a copy's end
+    for rank in measured:
         copied = rank.train[rank.part("copy") > 0]  # a batch that serves several steps is copied in the first
         if copied.size:
             rates.append(float(copied["bytes"].sum() / (copied["copy_ns"].sum() * _S)))
@@ -206,8 +208,7 @@ def _copies(measured: Sequence[RankSteps], config: Config) -> dict[str, Any] | N
 
 def _copies_ahead(ranks: Sequence[RankSteps], copies: Sequence[CopyTimes | None]) -> dict[str, Any] | None:
     """Copies of batches ahead of their steps, of all steps: rate on the GPU, and time that no step waited for."""
-    times = [each for each in copies if each is not None and each.ns]
-    if not times:
+    if not (times := [each for each in copies if each is not None and each.ns]):
         return None
     ns, size = np.concatenate([np.asarray(each.ns) for each in times]), sum(sum(each.sizes) for each in times)
     waited = sum(int(rank.steps["copy_ns"][rank.phase != EVAL].sum()) for rank in ranks)

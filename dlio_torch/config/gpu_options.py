@@ -12,6 +12,7 @@ def gpu_options(config: Config) -> list[str]:
         "train.device=cuda": config.train.device == "cuda",
         "compute.mode=cuda": config.compute.mode == "cuda",
         "loader.pin_memory=true": loader.pin_memory,
+        "loader.read_to=device": loader.read_to == "device",
         f"loader.prefetch_to_device={loader.prefetch_to_device}": loader.prefetch_to_device > 0,
     }
     return [option for option, used in uses.items() if used]

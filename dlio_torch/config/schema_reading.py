@@ -154,6 +154,11 @@ class LoaderConfig:
         minimum=1,
         maximum=LARGEST_CALL,
     )
+    read_to: Literal["host", "device"] = opt(
+        "host",
+        "engine=decoupled: memory to which samples are read; host: main memory; device: the GPU's memory, past main "
+        "memory, by NVIDIA's cuFile (GPUDirect Storage); for formats whose samples are stored as they are used",
+    )
     max_open_files: int = opt(64, "files that each reading thread keeps open", minimum=1)
     in_memory: bool = opt(False, "read all samples of the rank into memory before training")
     timeout_s: float = opt(300.0, "maximum wait for a batch before the run fails; 0: no limit", unit="s", minimum=0)

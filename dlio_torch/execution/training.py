@@ -31,7 +31,7 @@ from dlio_torch.train.live_rates import LiveRates
 from dlio_torch.train.position import SavedPositions
 from dlio_torch.train.result import Seen, TrainResult
 from dlio_torch.train.steps import StepLog
-from dlio_torch.train.to_device import DeviceCopies, needs_gpu, use_gpu
+from dlio_torch.train.to_device import BatchesOnDevice, DeviceCopies, needs_gpu, use_gpu
 from dlio_torch.train.trainer import Trainer
 from dlio_torch.train.trainer_parts import Hooks, Instruments, LoopStart, Stages
 
@@ -84,9 +84,10 @@ def train_rank(
 
 def _with_copies(stages: Stages, loaders: Loaders, gpu: torch.device, written: WrittenRun, cleanup: Cleanup) -> Stages:
     """The stages with copies of batches to the GPU: in their step, or ahead of it."""
-    copies = DeviceCopies(gpu)
+    loader = written.planned.prepared.config.loader
+    copies = DeviceCopies(gpu) if loader.read_to == "host" else BatchesOnDevice(gpu)
     stages = replace(stages, copies=copies, eval_copies=copies)
-    depth = written.planned.prepared.config.loader.prefetch_to_device
+    depth = loader.prefetch_to_device
     if not depth:
         return stages
     ahead = cleanup.closing(DevicePrefetcher(loaders.train, CopyStream(gpu), depth, written.recorder))

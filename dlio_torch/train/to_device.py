@@ -87,6 +87,27 @@ class DeviceCopies:
             raise copy_failed(error) from error
 
 
+class BatchesOnDevice:
+    """Hands batches that were read to a GPU's memory over to the stream on which a model would use them; copies none.
+
+    Args:
+        device: the GPU.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.name: str = torch.cuda.get_device_name(device)
+        self._device = device
+
+    def start(self, batch: Batch) -> None:
+        """Keep the memory of a batch from being reused before the current stream is done with it."""
+        user = torch.cuda.current_stream(self._device)
+        for tensor in batch_tensors(batch):
+            tensor.record_stream(user)
+
+    def finish(self) -> None:
+        """Do nothing: the reads have ended before the trainer gets a batch."""
+
+
 def copy_failed(error: RuntimeError, *, ahead: bool = False) -> RunFailed:
     """The error of a run whose copy to the GPU, in its step or ahead of it, failed with an error of torch."""
     lower = "train.batch_size or loader.prefetch_to_device" if ahead else "train.batch_size"

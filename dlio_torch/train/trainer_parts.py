@@ -14,7 +14,6 @@ from dlio_torch.iotrace.timeline.torch_profiler import ProfilerSession
 from dlio_torch.train.checkpoint import Checkpointer
 from dlio_torch.train.result import CopyTimes, Seen
 from dlio_torch.train.steps import StepLog
-from dlio_torch.train.to_device import DeviceCopies
 
 Progress = Callable[[int, int], None]
 
@@ -68,7 +67,7 @@ class Stages:
     loader: StepBatches
     eval_loader: BatchLoader | None
     copies: StepCopies | None
-    eval_copies: DeviceCopies | None
+    eval_copies: StepCopies | None
     emulator: Emulator
     checkpointer: Checkpointer
     copies_ahead: CopyTimes | None = None
