@@ -118,6 +118,7 @@ def collect(
         "mpi_io": of_ranks([rank.mpi_io for rank in ranks]),
         "verified_samples": samples if config.verify else None,
         "gpu": results[0].gpu,
+        "copies_ahead": [result.copies_ahead for result in results],
         "pauses": [result.pauses for result in results],
         "epochs": [
             [

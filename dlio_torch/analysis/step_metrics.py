@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from dlio_torch.analysis.rank_steps import PARTS, RankSteps, elapsed_ns
 from dlio_torch.config.schema import Config
+from dlio_torch.train.result import CopyTimes
 from dlio_torch.train.steps import EVAL, TRAIN, WARMUP, Steps
 
 __all__ = ["PARTS", "SCHEMA", "SHARES", "VERSION", "summarise"]
@@ -56,23 +57,26 @@ def summarise(
     Args:
         steps_by_rank: records of each rank in the order of ranks, each in the order of time.
         config: the resolved configuration of the run.
-        extra: what the caller counted.  Three keys are read here, all others are passed through:
+        extra: what the caller counted.  Four keys are read here, all others are passed through:
             ``io``: for each rank ``{"rchar": bytes asked for by read calls, "read_bytes": bytes the
             device delivered, "from_device": how many of the former it delivered (see
             :mod:`dlio_torch.analysis.cache`), "cached_share": share of the data set in the page cache before
             the run}``, each of them or the whole entry ``None`` where unknown; ``clock_offset_ns``: for each rank what
             to add to its ``start_ns`` to bring all ranks on one clock (none: they share a clock);
+            ``copies_ahead``: for each rank its copies to a GPU that ran ahead of their steps, or ``None``;
             ``pauses``: for each rank begin and end of the times between epochs that count nowhere, on its clock.
 
     Returns:
         A dict with ``schema``, ``version``, ``recipe``, ``description``, ``scale``, ``seed``,
         ``world_size``, ``compute``, ``warmup``, ``train``, ``eval``, ``au``, ``step``, ``shares``,
-        ``copies``, ``checkpoints``, ``compute_error``, ``ranks``, ``io`` and what else ``extra`` holds.
+        ``copies``, ``copies_ahead``, ``checkpoints``, ``compute_error``, ``ranks``, ``io`` and what else
+        ``extra`` holds.
     """
     given = dict(extra or {})
     io = given.pop("io", None)
     offsets = given.pop("clock_offset_ns", None)
     offsets = offsets or [0] * len(steps_by_rank)
+    ahead = given.pop("copies_ahead", None) or ()
     pauses = given.pop("pauses", None) or [()] * len(steps_by_rank)
     ranks = [RankSteps(*rank) for rank in zip(steps_by_rank, offsets, pauses, strict=True)]
     measured = [rank for rank in ranks if rank.train.size and rank.elapsed_ns > 0]
@@ -102,7 +106,8 @@ def summarise(
         },
         "step": _breakdown(measured, config),
         "shares": _shares(measured, config),
-        "copies": _copies(measured),
+        "copies": _copies(measured, config),
+        "copies_ahead": _copies_ahead(ranks, ahead),
         "checkpoints": _checkpoints(measured),
         "compute_error": _compute_error(measured),
         "ranks": [_rank_row(number, rank, au[number], config) for number, rank in enumerate(ranks)],
@@ -188,8 +193,10 @@ def _checkpoints(measured: Sequence[RankSteps]) -> dict[str, Any]:
     return {"measured": int(saved.size), "duration_s": _stats(saved)}
 
 
-def _copies(measured: Sequence[RankSteps]) -> dict[str, Any] | None:
+def _copies(measured: Sequence[RankSteps], config: Config) -> dict[str, Any] | None:
     """Rate of batch copies to a GPU: bytes over the time until the GPU held them, mean over ranks."""
+    if config.loader.prefetch_to_device or config.loader.read_to == "device":
+        return None  # a step starts other copies and waits for the rest of its own, or copies nothing
     rates, times = [], []
     for rank in measured:
         copied = rank.train[rank.part("copy") > 0]  # a batch that serves several steps is copied in the first
@@ -197,6 +204,21 @@ def _copies(measured: Sequence[RankSteps]) -> dict[str, Any] | None:
             rates.append(float(copied["bytes"].sum() / (copied["copy_ns"].sum() * _S)))
             times.append(copied["copy_ns"])
     return {"bytes_per_s": float(np.mean(rates)), "duration_s": _stats(np.concatenate(times))} if rates else None
+
+
+def _copies_ahead(ranks: Sequence[RankSteps], copies: Sequence[CopyTimes | None]) -> dict[str, Any] | None:
+    """Copies of batches ahead of their steps, of all steps: rate on the GPU, and time that no step waited for."""
+    if not (times := [each for each in copies if each is not None and each.ns]):
+        return None
+    ns, size = np.concatenate([np.asarray(each.ns) for each in times]), sum(sum(each.sizes) for each in times)
+    waited = sum(int(rank.steps["copy_ns"][rank.phase != EVAL].sum()) for rank in ranks)
+    return {
+        "batches": int(ns.size),
+        "bytes": size,
+        "bytes_per_s": size / (float(ns.sum()) * _S) if ns.any() else None,
+        "duration_s": _stats(ns),
+        "hidden_share": max(0.0, 1 - waited / float(ns.sum())) if ns.any() else None,
+    }
 
 
 def _compute_error(measured: Sequence[RankSteps]) -> dict[str, Any] | None:

@@ -120,6 +120,13 @@ class LoaderConfig:
     )
     persistent_workers: bool = opt(False, "keep workers alive between epochs")
     pin_memory: bool = opt(False, "copy batches to page-locked (pinned) memory")
+    prefetch_to_device: int = opt(
+        0,
+        "with train.device=cuda: number of training batches that are copied to the GPU ahead of their step, on a CUDA "
+        "stream of their own; with pin_memory the copies overlap with compute; 0: each batch is copied in its step",
+        minimum=0,
+        maximum=MOST_THREADS,
+    )
     in_order: bool = opt(
         True, "deliver batches in the order of the sampler; false: in the order in which workers finish them"
     )
@@ -146,6 +153,11 @@ class LoaderConfig:
         unit="B",
         minimum=1,
         maximum=LARGEST_CALL,
+    )
+    read_to: Literal["host", "device"] = opt(
+        "host",
+        "engine=decoupled: memory to which samples are read; host: main memory; device: the GPU's memory, past main "
+        "memory, by NVIDIA's cuFile (GPUDirect Storage); for formats whose samples are stored as they are used",
     )
     max_open_files: int = opt(64, "files that each reading thread keeps open", minimum=1)
     in_memory: bool = opt(False, "read all samples of the rank into memory before training")

@@ -33,6 +33,7 @@ def validate(config: Config, sources: Mapping[str, str] | None = None) -> None:
     check_storage(config, check.fail)
     check_paths(config, check.fail)
     _loader(config, check)
+    _gpu(config, check)
     check_engine(config, check.fail)
     check_dataset(config, check.fail)
     check_access(config, check.fail)
@@ -166,6 +167,15 @@ def _loader(config: Config, check: ConfigCheck) -> None:
             "the workers of this loader.engine have no reader threads",
             "set loader.num_workers=0, or loader.read_threads=0, or loader.engine=decoupled, whose workers have "
             "reader threads",
+        )
+
+
+def _gpu(config: Config, check: ConfigCheck) -> None:
+    if config.loader.prefetch_to_device and config.train.device != "cuda":
+        check.fail(
+            ["loader.prefetch_to_device", "train.device"],
+            "batches that stay in main memory are not copied to a GPU, and so not ahead of their step",
+            "set train.device=cuda, or loader.prefetch_to_device=0",
         )
 
 

@@ -119,15 +119,18 @@ def plan(context: RunContext, prepared: PreparedRun) -> PlannedRun:
     from dlio_torch.data.order.planning import left_over, plan_order
     from dlio_torch.execution.resume import find_resume_point, run_identity
     from dlio_torch.preflight.checkpoint_space import checkpoint_space_problem
+    from dlio_torch.preflight.device_reads import check_device_reads
     from dlio_torch.preflight.feasibility import check_duration, check_sample_shapes, resource_problem
     from dlio_torch.preflight.mpi_io import connect_mpi_ranks
     from dlio_torch.preflight.staging_folder import check_staging_folder
-    from dlio_torch.train.to_device import needs_gpu
+    from dlio_torch.train.to_device import needs_gpu, pageable_copies
 
     config, manifests, fmt, comm = prepared.config, prepared.manifests, context.format, context.comm
     sources = context.composed.sources
     mpi_ranks = connect_mpi_ranks(config, fmt, comm)
     needs_gpu(config)
+    for line in filter(None, (pageable_copies(config), check_device_reads(config, fmt, manifests))):
+        context.note(line)
     order = plan_order(config, fmt, manifests, comm.rank, comm.world_size)
     if line := left_over(config, manifests["train"], order.train, comm.world_size):
         context.note(line)

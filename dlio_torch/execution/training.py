@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import torch
+
 from dlio_torch.analysis.collect import RankResult
 from dlio_torch.compute.calibrate import Calibration
 from dlio_torch.compute.emulate import make_emulator
@@ -22,12 +24,14 @@ from dlio_torch.iotrace.recorder.self_recording import patterns, recording
 from dlio_torch.iotrace.timeline.torch_profiler import ProfilerSession
 from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.train.checkpoint import Checkpointer
+from dlio_torch.train.copy_stream import CopyStream
 from dlio_torch.train.counters import tree_counters
+from dlio_torch.train.device_prefetch import DevicePrefetcher
 from dlio_torch.train.live_rates import LiveRates
 from dlio_torch.train.position import SavedPositions
 from dlio_torch.train.result import Seen, TrainResult
 from dlio_torch.train.steps import StepLog
-from dlio_torch.train.to_device import DeviceCopies, needs_gpu, use_gpu
+from dlio_torch.train.to_device import BatchesOnDevice, DeviceCopies, needs_gpu, use_gpu
 from dlio_torch.train.trainer import Trainer
 from dlio_torch.train.trainer_parts import Hooks, Instruments, LoopStart, Stages
 
@@ -53,7 +57,6 @@ def train_rank(
         _record_calls(context, written, data, cleanup)
     cleanup.closing(written.recorder)
     gpu = use_gpu(comm.local_rank) if needs_gpu(config) else None
-    copies = DeviceCopies(gpu) if gpu is not None and config.train.device == "cuda" else None
     loaders, load_io = _open_loaders(context, written, data)
     cleanup.closing(loaders)
     start, after_step = _begin(context, planned, loaders)
@@ -62,7 +65,9 @@ def train_rank(
     emulator = cleanup.closing(
         make_emulator(config.compute, seed=config.seed, rank=comm.rank, spin_tail_ns=spin_tail_ns)
     )
-    stages = Stages(loaders.train, loaders.eval, copies, emulator, checkpointer)
+    stages = Stages(loaders.train, loaders.eval, None, None, emulator, checkpointer)
+    if gpu is not None and config.train.device == "cuda":
+        stages = _with_copies(stages, loaders, gpu, written, cleanup)
     hooks = Hooks(
         samples_seen=_sample_check(planned.order.train, start.first) if config.verify else None,
         before_epoch=data.epoch_preparation(config),
@@ -75,6 +80,18 @@ def train_rank(
         mpi_io = asdict(planned.mpi_ranks.figures)
     staged = data.stager.done if data.stager is not None else []
     return RankResult(result, loaders.load_s, loaders.load_bytes, load_io, emulator.describe(), mpi_io, staged)
+
+
+def _with_copies(stages: Stages, loaders: Loaders, gpu: torch.device, written: WrittenRun, cleanup: Cleanup) -> Stages:
+    """The stages with copies of batches to the GPU: in their step, or ahead of it."""
+    loader = written.planned.prepared.config.loader
+    copies = DeviceCopies(gpu) if loader.read_to == "host" else BatchesOnDevice(gpu)
+    stages = replace(stages, copies=copies, eval_copies=copies)
+    depth = loader.prefetch_to_device
+    if not depth:
+        return stages
+    ahead = cleanup.closing(DevicePrefetcher(loaders.train, CopyStream(gpu), depth, written.recorder))
+    return replace(stages, loader=ahead, copies=ahead, copies_ahead=ahead.times)
 
 
 def _record_calls(context: RunContext, written: WrittenRun, data: TrainingData, cleanup: Cleanup) -> None:

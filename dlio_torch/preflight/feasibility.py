@@ -111,7 +111,9 @@ def held_batch_bytes(config: Config, fmt: Format, sampler: Plan) -> float:
     samples = len(fetched) * config.train.epochs * sampler.batch_size
     endless = isinstance(fetched, PipePlan) and fetched.endless  # its pipes read on into the next epoch
     demand = engines.facts(loader.engine).demand(loader)
-    held = demand.held_bytes(sampler.batch_size * fmt.sample_bytes(), None if endless else len(fetched))
+    batch = sampler.batch_size * fmt.sample_bytes()
+    held = demand.held_bytes(batch, None if endless else len(fetched))
+    held += min(loader.prefetch_to_device, len(fetched)) * batch
     if loader.in_memory:
         held += min(len(sampler.share), samples) * fmt.sample_bytes()
     if isinstance(fetched, PipePlan):
@@ -140,6 +142,7 @@ def resource_problem(
         return _insufficient(check, ["loader.num_workers"], text, "lower these numbers")
     if wanted.batch_bytes > memory:
         keys = ["train.batch_size", *engines.facts(loader.engine).demand(loader).memory_keys]
+        keys += ["loader.prefetch_to_device"] if loader.prefetch_to_device else []
         keys += ["loader.in_memory"] if loader.in_memory else []
         keys += ["access.shuffle_pool"] if config.access.shuffle_pool else []
         text = (

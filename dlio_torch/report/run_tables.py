@@ -145,6 +145,8 @@ def _rows(summary: Mapping[str, Any], *, verbose: bool) -> Iterator[tuple[str, s
     if copies is not None:
         took = format_duration(copies["duration_s"]["median"])
         yield "copies", f"{format_rate(copies['bytes_per_s'])} to {summary.get('gpu') or 'the GPU'}, {took} (median)"
+    if (ahead := summary.get("copies_ahead")) is not None:
+        yield "copies ahead", _copies_ahead(ahead, summary.get("gpu") or "the GPU")
     if (saved := summary["checkpoints"])["measured"]:
         yield "checkpoints", _checkpoints(saved, summary.get("saved") or {})
     if evaluation["steps"]:
@@ -158,6 +160,16 @@ def _rows(summary: Mapping[str, Any], *, verbose: bool) -> Iterator[tuple[str, s
         yield "staged", stage_words(summary["stage"])
     if summary.get("mpi_io") is not None:
         yield "MPI-IO", mpiio_text(summary["mpi_io"])
+
+
+def _copies_ahead(ahead: Mapping[str, Any], gpu: str) -> str:
+    if ahead["bytes_per_s"] is None:
+        return f"{counted(ahead['batches'], 'batch', 'batches')} to {gpu}"
+    took = format_duration(ahead["duration_s"]["median"])
+    return (
+        f"{format_rate(ahead['bytes_per_s'])} to {gpu}, {took} (median), "
+        f"{percent(ahead['hidden_share'])} of their time hidden behind other work of the steps"
+    )
 
 
 def _checkpoints(measured: Mapping[str, Any], saved: Mapping[str, Any]) -> str:

@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Self
 
+from dlio_torch.config.gpu_options import gpu_options
 from dlio_torch.config.schema import Config
 from dlio_torch.dist.launcher import detect
 from dlio_torch.supervision.run_process import (
@@ -42,10 +43,9 @@ def needs_fresh_start(config: Config, ranks: int) -> bool:
         config: of the run.
         ranks: its processes.
     """
-    uses_gpu = config.train.device == "cuda" or config.compute.mode == "cuda" or config.loader.pin_memory
     uses_mpi = config.access.io != "posix" or config.dist.backend not in ("auto", "single")
     preloads = config.trace.posix or config.loader.replay == "reads"
-    return ranks > 1 or uses_gpu or uses_mpi or preloads
+    return ranks > 1 or bool(gpu_options(config)) or uses_mpi or preloads
 
 
 class WarmStart:

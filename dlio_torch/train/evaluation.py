@@ -32,7 +32,7 @@ class Evaluation:
     ) -> None:
         emulator = stages.emulator
         self._loader = loader
-        self._copies = stages.copies
+        self._copies = stages.eval_copies
         self._spend = emulator.spend
         self._requested_ns = no_compute if emulator.mode == "none" else emulator.requested_eval_ns
         self._log = log

@@ -79,6 +79,23 @@ _IO, _ORDER = len(fields(IoCounters)), len(fields(OrderPart))
 _ROW = 4 + _IO + _ORDER
 
 
+class CopyTimes:
+    """Times of copies of batches to a GPU that ran ahead of their steps.
+
+    Attributes:
+        ns: time of each copy on the GPU.
+        sizes: bytes of each copied batch.
+    """
+
+    def __init__(self) -> None:
+        self.ns, self.sizes = array("q"), array("q")
+
+    def append(self, ns: int, size: int) -> None:
+        """Add a copy."""
+        self.ns.append(ns)
+        self.sizes.append(size)
+
+
 @dataclass
 class TrainResult:
     """Result of a rank's training.
@@ -91,6 +108,7 @@ class TrainResult:
         restore_s: time of the restore before the first step, ``None`` on a rank that restores nothing.
         restore_bytes: bytes restored, ``None`` likewise.
         gpu: name of the GPU to which batches were copied, ``None`` where they stayed in the host's memory.
+        copies_ahead: copies that ran ahead of their steps, ``None`` where each batch was copied in its step, or not.
         pauses: begin and end, by ``time.perf_counter_ns``, of work between epochs that only the measurement needs; no
             other time includes them.
     """
@@ -102,4 +120,5 @@ class TrainResult:
     restore_s: float | None = None
     restore_bytes: int | None = None
     gpu: str | None = None
+    copies_ahead: CopyTimes | None = None
     pauses: list[tuple[int, int]] = field(default_factory=list)

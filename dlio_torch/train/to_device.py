@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from dlio_torch.config.gpu_options import gpu_options
 from dlio_torch.config.schema import Config
 from dlio_torch.environment.gpu import gpu_of
 from dlio_torch.errors import PreconditionError, RunFailed
@@ -16,18 +17,23 @@ def needs_gpu(config: Config) -> bool:
     Raises:
         PreconditionError: it uses one, and torch finds none.
     """
-    uses = {
-        "train.device=cuda": config.train.device == "cuda",
-        "compute.mode=cuda": config.compute.mode == "cuda",
-        "loader.pin_memory=true": config.loader.pin_memory,
-    }
-    options = [option for option, used in uses.items() if used]
+    options = gpu_options(config)
     if options and not torch.cuda.is_available():
         raise PreconditionError(
             f"{options[0]} needs a GPU, and torch finds none on this machine",
             hint=f"leave {' and '.join(options)} out, or use a torch built for this machine's GPU",
         )
     return bool(options)
+
+
+def pageable_copies(config: Config) -> str | None:
+    """A line about copies ahead of their step that cannot overlap with compute; ``None``: they can, or none are."""
+    if not config.loader.prefetch_to_device or config.loader.pin_memory:
+        return None
+    return (
+        "loader.prefetch_to_device: copies from pageable memory do not overlap with compute; loader.pin_memory=true "
+        "makes them overlap"
+    )
 
 
 def use_gpu(local_rank: int) -> torch.device:
@@ -67,7 +73,7 @@ class DeviceCopies:
             self._there = [tensor.to(self._device, non_blocking=True) for tensor in batch_tensors(batch)]
             self._done.record()
         except RuntimeError as error:
-            raise _failed(error) from error
+            raise copy_failed(error) from error
 
     def finish(self) -> None:
         """Wait until the GPU holds the batch.
@@ -78,11 +84,34 @@ class DeviceCopies:
         try:
             self._done.synchronize()
         except RuntimeError as error:
-            raise _failed(error) from error
+            raise copy_failed(error) from error
 
 
-def _failed(error: RuntimeError) -> RunFailed:
+class BatchesOnDevice:
+    """Hands batches that were read to a GPU's memory over to the stream on which a model would use them; copies none.
+
+    Args:
+        device: the GPU.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.name: str = torch.cuda.get_device_name(device)
+        self._device = device
+
+    def start(self, batch: Batch) -> None:
+        """Keep the memory of a batch from being reused before the current stream is done with it."""
+        user = torch.cuda.current_stream(self._device)
+        for tensor in batch_tensors(batch):
+            tensor.record_stream(user)
+
+    def finish(self) -> None:
+        """Do nothing: the reads have ended before the trainer gets a batch."""
+
+
+def copy_failed(error: RuntimeError, *, ahead: bool = False) -> RunFailed:
+    """The error of a run whose copy to the GPU, in its step or ahead of it, failed with an error of torch."""
+    lower = "train.batch_size or loader.prefetch_to_device" if ahead else "train.batch_size"
     return RunFailed(
         f"a batch cannot be copied to the GPU: {str(error).splitlines()[0]}",
-        hint="lower train.batch_size, or set train.device=cpu",
+        hint=f"lower {lower}, or set train.device=cpu",
     )

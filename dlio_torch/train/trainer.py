@@ -57,7 +57,7 @@ class Trainer:
         self._config = config
         self._comm = comm
         self._loader = loader
-        self._copies = stages.copies
+        self._copies, self._copies_ahead = stages.copies, stages.copies_ahead
         self._emulator = emulator
         # An emulator that is off gets no requests, so no time counts as requested.
         self._requested_ns = no_compute if emulator.mode == "none" else emulator.requested_ns
@@ -87,7 +87,8 @@ class Trainer:
         Raises:
             DlioError: a batch could not be read, a checkpoint not be written.
         """
-        result = TrainResult(self._log.to_array(), gpu=self._copies.name if self._copies is not None else None)
+        gpu = self._copies.name if self._copies is not None else None
+        result = TrainResult(self._log.to_array(), gpu=gpu, copies_ahead=self._copies_ahead)
         if self._restore:
             self._restore_checkpoint(result)
         try:

@@ -4,17 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from dlio_torch.compute.emulate import Emulator
-from dlio_torch.data.engines.batch_loader import BatchLoader
+from dlio_torch.data.engines.batch_loader import Batches, BatchLoader
+from dlio_torch.formats.core.batch import Batch
 from dlio_torch.iotrace.recorder.spans import Recorder
 from dlio_torch.iotrace.timeline.torch_profiler import ProfilerSession
 from dlio_torch.train.checkpoint import Checkpointer
-from dlio_torch.train.result import Seen
+from dlio_torch.train.result import CopyTimes, Seen
 from dlio_torch.train.steps import StepLog
-from dlio_torch.train.to_device import DeviceCopies
 
 Progress = Callable[[int, int], None]
+
+
+class StepBatches(Protocol):
+    """Source of the batches of training steps.
+
+    Attributes:
+        number: number of the batch that was taken last.
+    """
+
+    number: int
+
+    def __len__(self) -> int:
+        """Number of steps in an epoch."""
+
+    def epoch(self, number: int) -> Batches:
+        """The batches of an epoch."""
+
+
+class StepCopies(Protocol):
+    """Copies of the batches of steps to a GPU.
+
+    Attributes:
+        name: name of the GPU.
+    """
+
+    name: str
+
+    def start(self, batch: Batch) -> None:
+        """Start the copy of a batch, unless it was started before."""
+
+    def finish(self) -> None:
+        """Wait until the GPU holds the batch."""
 
 
 @dataclass(frozen=True)
@@ -24,16 +57,20 @@ class Stages:
     Attributes:
         loader: training batches.
         eval_loader: evaluation batches; ``None`` if this rank evaluates nothing.
-        copies: copies batches to the GPU; ``None`` leaves them in the host's memory.
+        copies: copies training batches to the GPU; ``None`` leaves them in the host's memory.
+        eval_copies: copies evaluation batches likewise.
         emulator: emulates the compute.
         checkpointer: saves and restores checkpoints.
+        copies_ahead: times of copies that run ahead of their steps; ``None``: none do.
     """
 
-    loader: BatchLoader
+    loader: StepBatches
     eval_loader: BatchLoader | None
-    copies: DeviceCopies | None
+    copies: StepCopies | None
+    eval_copies: StepCopies | None
     emulator: Emulator
     checkpointer: Checkpointer
+    copies_ahead: CopyTimes | None = None
 
 
 @dataclass(frozen=True)

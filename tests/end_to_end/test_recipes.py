@@ -106,7 +106,7 @@ def test_published_step_times() -> None:
         return made.compute.step_s
 
     published = {
-        "unet3d": {"v100": 1.3604, "a100": 0.636, "h100": 0.323},
+        "unet3d": {"v100": 1.3604, "a100": 0.636, "h100": 0.323, "b200": 0.162},
         "resnet50": {"v100": 0.195, "a100": 0.435, "h100": 0.224},
         "mlperf_cosmoflow": {"v100": 0.00936, "a100": 0.00551, "h100": 0.0035},
     }

@@ -60,9 +60,13 @@ class Batches(Iterator[Batch]):
 
     Iterate as usual, and call :meth:`read_on` after each batch so that reader threads go on; one who does
     not gets the same batches, and the next one is read when it is asked for.
+
+    Attributes:
+        steps: steps from the first of these batches to the end of the epoch.
     """
 
-    def __init__(self, loader: BatchLoader, items: Iterator[Fetched], timeout_s: float) -> None:
+    def __init__(self, loader: BatchLoader, items: Iterator[Fetched], timeout_s: float, steps: int) -> None:
+        self.steps = steps
         self._take, self._timeout_s, self._watchdog = loader.take, timeout_s, loader.watchdog
         self._workers, self._limits = loader.workers, loader.limits
         self._next = items.__next__
@@ -162,7 +166,7 @@ class BatchLoader:
                     raise explain(error, self._timeout_s, self.workers(), self.limits, starting=True) from None
             self.watchdog.start()  # after workers were forked, which need none of its threads
         self._epoch, self._taken = number, step
-        return Batches(self, self._items, self._timeout_s)
+        return Batches(self, self._items, self._timeout_s, len(self._sampler) - step)
 
     def _goes_on(self, epoch: int, step: int) -> bool:
         """Whether the position is the next position of an endless pipe, which needs no restart then."""

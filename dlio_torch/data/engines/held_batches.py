@@ -26,7 +26,8 @@ class HeldBatches(Batches):
     def __init__(self, batches: Batches, hold: int, steps: int, used: int = 0) -> None:
         self._batches = batches
         self._hold = hold
-        self._steps = steps
+        self.steps = steps
+        self._left = steps
         self._used = used
         self._again = 0  # steps that the batch of before still serves
         self._batch: Batch | None = None
@@ -38,14 +39,14 @@ class HeldBatches(Batches):
         Raises:
             DlioError: it could not be read; see :class:`Batches`.
         """
-        if self._steps <= 0:
+        if self._left <= 0:
             raise StopIteration
         if self._batch is None or not self._again:
             self._batch = None  # its memory is free while the next one is read
             self._batch, self._again = next(self._batches), self._hold - self._used
             self._used = 0
         self._again -= 1
-        self._steps -= 1
+        self._left -= 1
         return self._batch
 
 

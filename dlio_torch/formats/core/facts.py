@@ -175,6 +175,10 @@ class FormatFacts:
         """Whether byte ranges of this format's files can be read with ``O_DIRECT``."""
         return True
 
+    def plain_ranges(self, config: Config) -> bool:
+        """Whether samples are stored as they are used: as byte ranges that no CPU decodes or takes apart."""
+        return False
+
     # --- its files, as the kernel sees them ---
 
     def maps_files(self, config: Config) -> bool:

@@ -67,6 +67,10 @@ class Hdf5Facts(FormatFacts):
                 "set loader.engine=dataloader, which reads through the HDF5 library",
             )
 
+    def plain_ranges(self, config: Config) -> bool:
+        chunked = config.dataset.of(Hdf5Config).chunk_bytes or any(field.chunk for field in config.dataset.fields)
+        return not chunked
+
     def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
         return (
             Unused(

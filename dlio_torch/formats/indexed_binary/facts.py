@@ -38,6 +38,9 @@ class IndexedBinaryFacts(FormatFacts):
         except OSError:
             return False
 
+    def plain_ranges(self, config: Config) -> bool:
+        return True
+
     def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
         return (Unused(self.key("access"), "the engine reads samples by their extents and maps no files", ("file",)),)
 

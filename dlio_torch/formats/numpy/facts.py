@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dlio_torch.formats.core.content import least
 from dlio_torch.formats.core.facts import OWN_TRANSFERS, Axis, Call, FormatFacts, Unused
+from dlio_torch.formats.core.field_bytes import field_bytes
+from dlio_torch.formats.core.layout_whole_file import SMALL
 from dlio_torch.formats.core.tuning import TRANSFERS, sizes
 from dlio_torch.formats.numpy.options import NpzConfig
 from dlio_torch.units import counted
@@ -22,6 +24,11 @@ class _NumpyFacts(FormatFacts):
     group: ClassVar[str] = "npz"
     transfer_option: ClassVar[str] = "buffer_bytes"
     compares_files: ClassVar[bool] = True
+
+    def plain_ranges(self, config: Config) -> bool:
+        data, samples = config.dataset, config.dataset.of(NpzConfig).samples_in_file
+        single = samples == "one" or (samples == "by_count" and data.samples_per_file == 1)
+        return not single or all(field_bytes(field) > SMALL for field in data.fields)  # a small file is read whole
 
     def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
         return (Unused(self.key("buffer_bytes"), OWN_TRANSFERS),)
@@ -50,6 +57,10 @@ class NpzFacts(_NumpyFacts):
     def ranges_past_cache(self, config: Config) -> bool:
         options = config.dataset.of(NpzConfig)
         return not options.compressed and options.sample_axis == "first"
+
+    def plain_ranges(self, config: Config) -> bool:
+        readable = self.ranges_past_cache(config) and not config.dataset.of(NpzConfig).pickled
+        return readable and super().plain_ranges(config)
 
     def content_text(self, content: Mapping[str, Any]) -> str:
         return f"{least(content)}{counted(len(content['arrays']), 'array')}" if "arrays" in content else ""

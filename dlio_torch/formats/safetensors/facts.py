@@ -59,6 +59,9 @@ class SafetensorsFacts(FormatFacts):
             return ()
         return (Unused(self.key("reopen"), f"{self.key('samples')}=file opens each file for its only sample"),)
 
+    def plain_ranges(self, config: Config) -> bool:
+        return True
+
     def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
         return tuple(Unused(self.key(option), _NO_CALLS) for option in ("framework", "backend", "reopen"))
 

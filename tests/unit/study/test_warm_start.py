@@ -22,6 +22,7 @@ from dlio_torch.study.warm_start import needs_fresh_start
         (("train.device=cuda",), 1, True),
         (("compute.mode=cuda",), 1, True),
         (("loader.pin_memory=true",), 1, True),
+        (("train.device=cuda", "loader.prefetch_to_device=2"), 1, True),
         (("trace.posix=true",), 1, True),
         (("loader.replay=reads",), 1, True),
         (("dist.backend=mpi",), 1, True),

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,10 @@ from dlio_torch.data.dataset.fetched import Fetched, failed
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.dataset.provenance import BatchRecorder, BatchStart
 from dlio_torch.data.dataset.verification import check_contents
-from dlio_torch.data.engines.decoupled.block_pool import BlockPool, Memory
+from dlio_torch.data.engines.decoupled.block_arrays import BlockArray, host_array, in_host_memory, tensor_of
+from dlio_torch.data.engines.decoupled.block_pool import BlockPool
+from dlio_torch.data.engines.decoupled.device_blocks import DeviceBlocks
+from dlio_torch.data.engines.decoupled.device_reading import DeviceReading
 from dlio_torch.data.engines.decoupled.epoch import Share
 from dlio_torch.data.engines.decoupled.epoch_plans import Plans
 from dlio_torch.data.engines.decoupled.group_plan import Planner, ReadPlan
@@ -83,11 +87,13 @@ class GroupTools:
         planner: finds the extents of samples.
         reading: moves bytes.
         blocks: memory.
+        array: an array of a block: its rows can be cut.
     """
 
     planner: Planner
-    reading: Reading
-    blocks: BlockPool
+    reading: Reading | DeviceReading
+    blocks: BlockPool | DeviceBlocks
+    array: BlockArray = host_array
 
 
 class BatchGroups:
@@ -105,7 +111,9 @@ class BatchGroups:
         self._spec = spec
         self._groups = len(spec)
         self._producer = producer
-        self._planner, self._reading, self._blocks = tools.planner, tools.reading, tools.blocks
+        self._planner, self._array = tools.planner, tools.array
+        self._reading: Any = tools.reading  # blocks and reading are for memory of the same kind
+        self._blocks: Any = tools.blocks
         self._batch_recorder = BatchRecorder(source.recorder)
         # Nothing here refers back to the groups: what they hold is free as soon as nobody makes them any more.
         plans = Plans(tools.planner, lambda number: [producer(step) for step in spec.steps_of(number)], self._groups)
@@ -143,7 +151,7 @@ class BatchGroups:
         share(self._reading.parts(plan, memory))
         return self._cut(plan, memory, begun)
 
-    def _cut(self, plan: ReadPlan, memory: Memory, begun: BatchStart | None) -> list[Fetched]:
+    def _cut(self, plan: ReadPlan, memory: Any, begun: BatchStart | None) -> list[Fetched]:
         """Cuts a filled block into the batches of its plan."""
         recorder = self._batch_recorder
         fetched: list[Fetched] = []
@@ -153,7 +161,7 @@ class BatchGroups:
             begun = recorder.begin()
         return fetched
 
-    def _batches(self, plan: ReadPlan, memory: Memory) -> Iterator[Batch]:
+    def _batches(self, plan: ReadPlan, memory: Any) -> Iterator[Batch]:
         add, clock, source = self._source.recorder.add, time.perf_counter_ns, self._source
         recorded = source.recorder.enabled
         cut: list[Batch] = []
@@ -163,17 +171,23 @@ class BatchGroups:
                 source.preprocess.burn(count)
                 add("preprocess", began, clock())
             began = clock()
-            cut = cut or batches_of(plan, memory)
+            cut = cut or batches_of(plan, memory, self._array)
             batch = cut[number]
             if recorded:
                 add("collate", began, clock(), bytes=batch_bytes(batch))
             if source.verify:
-                check_contents(batch, source.fmt, source.manifest)
+                check_contents(in_host_memory(batch), source.fmt, source.manifest)
             yield batch
 
 
-def batches_of(plan: ReadPlan, memory: Memory) -> list[Batch]:
-    """The batches of a block as views of its memory."""
+def batches_of(plan: ReadPlan, memory: Any, array: BlockArray = host_array) -> list[Batch]:
+    """The batches of a block as views of its memory.
+
+    Args:
+        plan: of the block.
+        memory: of the block.
+        array: an array of such memory.
+    """
     # NumPy cuts: any operation of torch gives up the interpreter lock, which then has to be waited for.
     samples = list(pairwise([0, *accumulate(plan.counts)]))
     batches: list[Batch] = [{INDEX: as_tensor(plan.indices[low:high])} for low, high in samples]
@@ -184,9 +198,9 @@ def batches_of(plan: ReadPlan, memory: Memory) -> list[Batch]:
             row = math.prod(spec.shape) * spec.dtype.itemsize
             rows, lengths = ends // row, np.diff(ends) // row
             borders = [(int(rows[low]), int(rows[high])) for low, high in samples]
-        whole = np.ndarray((borders[-1][1], *spec.shape), spec.dtype, memory, section.first)
+        whole = array(memory, spec, borders[-1][1], section.first)
         for batch, (low, high) in zip(batches, borders, strict=True):
-            batch[spec.name] = as_tensor(whole[low:high])
+            batch[spec.name] = tensor_of(whole[low:high])
         if spec.variable:
             for batch, (low, high) in zip(batches, samples, strict=True):
                 batch[spec.name + LENGTHS] = as_tensor(lengths[low:high])

@@ -12,7 +12,11 @@ from typing import Protocol
 
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.engines.decoupled.batch_groups import BatchGroups, DecoupledSource, GroupSpec, GroupTools
+from dlio_torch.data.engines.decoupled.block_arrays import BlockArray, device_array, host_array
 from dlio_torch.data.engines.decoupled.block_pool import BlockPool, Blocks
+from dlio_torch.data.engines.decoupled.device_blocks import DeviceBlocks, current_gpu
+from dlio_torch.data.engines.decoupled.device_files import device_file_opener
+from dlio_torch.data.engines.decoupled.device_reading import DeviceReading
 from dlio_torch.data.engines.decoupled.epoch import Epoch
 from dlio_torch.data.engines.decoupled.facts import THREADS
 from dlio_torch.data.engines.decoupled.group_plan import Planner
@@ -91,13 +95,25 @@ class DecoupledEngine:
         held = sampler.interleave + self._threads if isinstance(sampler, StreamPlan) else None
         limit = config.max_open_files * self._threads
         self._files = Files(source.fmt, source.manifest, source.recorder, limit, held)
-        self.blocks = blocks or Blocks(self._threads + 2, config.prefetch_bytes, pinned=config.pin_memory)
         direct = source.fmt.config.direct_io
         self._planner = Planner(source.fmt.specs(), source.manifest, self._files, block=BLOCK if direct else 0)
         mover = mover or open_mover()
         mover = DirectMover(mover, BLOCK) if direct else mover
-        self._reading = Reading(mover, config.transfer_size, self._threads, source.recorder)
+        self.blocks: BlockPool | DeviceBlocks
+        self._reading: Reading | DeviceReading
+        if config.read_to == "device":
+            self._array: BlockArray = device_array
+            self.blocks, self._reading = self._to_device(mover, limit)
+        else:
+            self._array = host_array
+            self.blocks = blocks or Blocks(self._threads + 2, config.prefetch_bytes, pinned=config.pin_memory)
+            self._reading = Reading(mover, config.transfer_size, self._threads, source.recorder)
         self._epoch: Epoch | None = None
+
+    def _to_device(self, mover: Mover, limit: int) -> tuple[DeviceBlocks, DeviceReading]:
+        """Memory of the current GPU, and reads that go there."""
+        opener, request, recorder = device_file_opener(), self._config.transfer_size, self._source.recorder
+        return DeviceBlocks(current_gpu()), DeviceReading(opener, mover, request, self._threads, recorder, limit)
 
     @property
     def workers(self) -> list[BaseProcess]:
@@ -123,7 +139,7 @@ class DecoupledEngine:
 
     def _groups(self, epoch: int, step: int, each: int, size: float) -> BatchGroups:
         plan, source = self._sampler, self._source
-        tools = GroupTools(self._planner, self._reading, self.blocks)
+        tools = GroupTools(self._planner, self._reading, self.blocks, self._array)
         share, shares = self._share
         left = plan.left(epoch, step) if isinstance(plan, PipePlan) else None  # steps of each share
         steps = range(step, len(plan)) if left is None else range(min(left[share], _ENDLESS))
@@ -164,6 +180,8 @@ class DecoupledEngine:
         """End the threads; a thread still inside a read after two seconds is left to end after that read."""
         self._stop()
         self._files.close()
+        if isinstance(self._reading, DeviceReading):
+            self._reading.close()
 
     def _stop(self) -> None:
         if self._epoch is None:

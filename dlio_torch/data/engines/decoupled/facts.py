@@ -7,6 +7,7 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
+from dlio_torch.data.engines.decoupled.device_options import check_read_to_device
 from dlio_torch.data.engines.facts import Demand, EngineFacts
 from dlio_torch.formats.core.call_text import call_text
 from dlio_torch.formats.core.facts import Axis, Call, Unused
@@ -42,7 +43,7 @@ class DecoupledFacts(EngineFacts):
     main_thread: ClassVar[bool] = False
     worker_descriptors: ClassVar[int] = 6  # its memory and its event besides
     tensor_descriptors: ClassVar[bool] = False
-    own_options: ClassVar[tuple[str, ...]] = ("prefetch_bytes", "transfer_size")
+    own_options: ClassVar[tuple[str, ...]] = ("prefetch_bytes", "transfer_size", "read_to")
 
     def demand(self, loader: LoaderConfig) -> Demand:
         keys = ("loader.prefetch_bytes",)
@@ -74,6 +75,8 @@ class DecoupledFacts(EngineFacts):
                 "set dataset.direct_io=false, or loader.engine=dataloader",
             )
         about.check_decoupled(config, fail)
+        if loader.read_to == "device":
+            check_read_to_device(config, fail)
 
     def unused(self, config: Config) -> Iterator[Unused]:
         from dlio_torch.formats.core.registry import facts

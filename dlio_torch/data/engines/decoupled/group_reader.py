@@ -60,7 +60,7 @@ class Reading:
     def parts_at(self, plan: ReadPlan, base: int) -> list[Part]:
         """Same as :meth:`parts`, for memory that begins at an address."""
         parts: list[Part] = []
-        for low, high in _cuts(plan.extents.lengths, self._threads):
+        for low, high in cuts(plan.extents.lengths, self._threads):
             parts.append(partial(self._read, plan, low, high, base))
         if plan.copies:
             sources, lengths, to = (
@@ -68,11 +68,11 @@ class Reading:
             )
             parts += self.copies(sources, lengths, to + base)
         for records in plan.records:
-            for low, high in _cuts(records.spans, self._threads):
+            for low, high in cuts(records.spans, self._threads):
                 parts.append(partial(self._take_apart, records, low, high, base))
         for descriptor, chunks in plan.chunks:
             # A chunk that is inflated takes the time of reading several times its size.
-            for low, high in _cuts(np.full(len(chunks.offsets), chunks.size, np.int64), self._threads):
+            for low, high in cuts(np.full(len(chunks.offsets), chunks.size, np.int64), self._threads):
                 parts.append(partial(self._decode, plan.paths[descriptor], descriptor, chunks, low, high, base))
         return parts
 
@@ -80,7 +80,7 @@ class Reading:
         """Divides copies of memory extents, given by addresses, into parts."""
         return [
             partial(self.mover.copy, sources[low:high], lengths[low:high], to[low:high])
-            for low, high in _cuts(lengths, self._threads)
+            for low, high in cuts(lengths, self._threads)
         ]
 
     def _read(self, plan: ReadPlan, low: int, high: int, base: int) -> None:
@@ -167,14 +167,18 @@ class Reading:
                 raise not_permitted(path) from error
             if error.errno is not None:
                 raise unreadable(path, OSError(error.errno, os.strerror(error.errno))) from error
-            raise DataError(
-                f"{path} ends at byte {first + error.got}, but {int(lengths[error.extent])} bytes from byte {first} "
-                "on were requested",
-                hint="the file is damaged or incomplete; remove the file and generate the data again",
-            ) from error
+            raise ended_early(path, first, error.got, int(lengths[error.extent])) from error
 
 
-def _cuts(sizes: Ints, most: int) -> Iterator[tuple[int, int]]:
+def ended_early(path: Path, first: int, got: int, length: int) -> DataError:
+    """The error of a file of which only ``got`` of ``length`` bytes from byte ``first`` on are there."""
+    return DataError(
+        f"{path} ends at byte {first + got}, but {length} bytes from byte {first} on were requested",
+        hint="the file is damaged or incomplete; remove the file and generate the data again",
+    )
+
+
+def cuts(sizes: Ints, most: int) -> Iterator[tuple[int, int]]:
     """Borders of at most ``most`` ranges of about equal sizes; fewer if the ranges would be too small."""
     count = len(sizes)
     if int(sizes.sum()) < 2 * _PART_BYTES:

@@ -12,6 +12,7 @@ from dlio_torch.data.dataset.fetched import Fetched, failed
 from dlio_torch.data.dataset.provenance import BatchStart
 from dlio_torch.data.engines.decoupled.batch_groups import BatchGroups, DecoupledSource, GroupSpec, GroupTools
 from dlio_torch.data.engines.decoupled.epoch import Share
+from dlio_torch.data.engines.decoupled.group_reader import Reading
 from dlio_torch.data.engines.decoupled.incoming_samples import IncomingReader
 from dlio_torch.data.engines.decoupled.lane_schedule import Lanes, LaneSchedule
 from dlio_torch.data.engines.decoupled.streams import PlannedBatches
@@ -56,6 +57,7 @@ class LaneGroups(BatchGroups):
         self._strides = np.array(bytes_of[0], np.int64) * [spec.variable for spec in whole]  # from row to row
         window = int(min(_WINDOW_BYTES, limit // (threads + 1)) // max(1.0, source.fmt.sample_bytes()))
         window = max(1, min(window, _WINDOW_SAMPLES, plan.num_samples))
+        assert isinstance(tools.reading, Reading)  # lanes are cut in the host's memory
         self._reader = IncomingReader(source, tools.planner, tools.reading)
         self._schedule = LaneSchedule(plan, *place, len(spec.steps), spec.each, self._reader, window, threads)
 
