@@ -19,7 +19,7 @@ class NodeLimit:
         bytes_per_s: bytes per second that the resource moves for them: stored bytes of a storage, bytes of the
             gradient of an allreduce, else bytes of samples in memory; ``None``: not measured.
         alone: measured alone; else while the other resources were in use.
-        how: one sentence: what was measured, with which requests, threads and processes.
+        method: one sentence: what was measured, with which requests, threads and processes.
         seconds: length of the measurement; 0 where nothing had to be measured.
         why: reason that there is no figure; empty if there is one.
     """
@@ -29,7 +29,7 @@ class NodeLimit:
     samples_per_s: float | None
     bytes_per_s: float | None
     alone: bool
-    how: str
+    method: str
     seconds: float
     why: str = ""
 
