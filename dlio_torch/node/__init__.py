@@ -1,1 +1,1 @@
-"""What one machine can feed: its limits for the I/O of a recipe, and the limit that a recipe meets first."""
+"""Node: the limits of one machine for the I/O of a recipe, and the limit that the recipe meets first."""
