@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from dlio_torch.iotrace.recorder.io_counters import IoCounters
 from dlio_torch.train.order import OrderPart
+from dlio_torch.train.readers import ReaderFigures
 from dlio_torch.train.steps import Steps
 
 Seen = npt.NDArray[np.int64]
@@ -93,6 +94,8 @@ class TrainResult:
         gpu: name of the GPU to which batches were copied, ``None`` where they stayed in the host's memory.
         pauses: begin and end, by ``time.perf_counter_ns``, of work between epochs that only the measurement needs; no
             other time includes them.
+        readers: worker processes and reader threads at the end of the first epoch with measured steps; ``None`` if the
+            trainer reads, or no such epoch ended.
     """
 
     steps: Steps
@@ -103,3 +106,4 @@ class TrainResult:
     restore_bytes: int | None = None
     gpu: str | None = None
     pauses: list[tuple[int, int]] = field(default_factory=list)
+    readers: ReaderFigures | None = None
