@@ -34,7 +34,7 @@ _FIELDS = ("index", "uuid", "name", "memory.total", "pci.bus_id", *_LINK)
 _NO_NVIDIA = "only NVIDIA's driver tells it"
 
 
-_NO_LINK = PcieLink()
+_NO_LINK = PcieLink.known(None, None, None, None)
 _Links = dict[int, dict[int, int]]
 _Parts = dict[int, tuple[MigInstance, ...]]
 ValueT = TypeVar("ValueT")
@@ -122,7 +122,7 @@ def _by_nvidia_smi(sys: Path) -> list[Gpu]:
 def _nvidia(row: Mapping[str, str], sys: Path, links: _Answer[_Links], parts: _Answer[_Parts]) -> Gpu:
     index, address = int(row["index"]), _address(row["pci.bus_id"])
     folder = sys / "bus/pci/devices" / address
-    link = PcieLink(*(_count(row[name]) for name in _LINK))
+    link = PcieLink.known(*(_count(row[name]) for name in _LINK))
     why = {"numa_node": _NO_NODE, "nvlinks": links.why, "mig": parts.why}
     why["memory_bytes"] = f"nvidia-smi shows {row['memory.total']} for its memory"
     return _explained(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ class NumaNode:
         memory_bytes: its memory; ``None`` if the kernel does not show it.
         free_bytes: its free memory, ``None`` likewise.
         distances: relative cost of its memory for each node, in the order of nodes: 10 for the node itself.
+        why: reason of each ``None``, by attribute.
     """
 
     number: int
@@ -30,6 +31,7 @@ class NumaNode:
     memory_bytes: int | None = None
     free_bytes: int | None = None
     distances: tuple[int, ...] = ()
+    why: Mapping[str, str] = field(default_factory=dict)
 
 
 class CpuPlace(NamedTuple):
@@ -51,7 +53,7 @@ class CpuPlace(NamedTuple):
 def numa_nodes(sys: Path = SYS) -> tuple[NumaNode, ...]:
     """NUMA nodes of the machine; one node with all CPUs if the kernel shows none."""
     nodes = tuple(_node(number, folder) for number, folder in numbered(sys / "devices/system/node", "node"))
-    return nodes or (NumaNode(0, online_cpus(sys)),)
+    return nodes or (_explained(NumaNode(0, online_cpus(sys)), "the kernel shows no NUMA nodes"),)
 
 
 def online_cpus(sys: Path = SYS) -> tuple[int, ...]:
@@ -105,7 +107,14 @@ def _place(cpu: int, node: int, sys: Path) -> CpuPlace:
 def _node(number: int, folder: Path) -> NumaNode:
     distances = tuple(int(word) for word in (text_of(folder / "distance") or "").split() if word.isdecimal())
     total, free = (_memory(folder, name) for name in ("MemTotal", "MemFree"))
-    return NumaNode(number, cpus_of(folder / "cpulist"), total, free, distances)
+    node = NumaNode(number, cpus_of(folder / "cpulist"), total, free, distances)
+    return _explained(node, f"/sys/devices/system/node/node{number}/meminfo does not show it")
+
+
+def _explained(node: NumaNode, reason: str) -> NumaNode:
+    """The node with the reason of those values that are not known."""
+    absent = [name for name in ("memory_bytes", "free_bytes") if getattr(node, name) is None]
+    return replace(node, why=dict.fromkeys(absent, reason))
 
 
 def _memory(folder: Path, name: str) -> int | None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dlio_torch.environment.topology.kernel_files import number_of, text_of
 
+_ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _GENERATIONS = {"2.5": 1, "5": 2, "8": 3, "16": 4, "32": 5, "64": 6}
 """Transfer rate of a lane in GT/s -> generation of PCIe."""
 _BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
@@ -22,12 +25,23 @@ class PcieLink:
         width: lanes now.
         most_generation: largest generation that device and slot support.
         most_width: largest number of lanes, likewise.
+        why: reason of each ``None``, by attribute.
     """
 
     generation: int | None = None
     width: int | None = None
     most_generation: int | None = None
     most_width: int | None = None
+    why: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def known(
+        cls, generation: int | None, width: int | None, most_generation: int | None, most_width: int | None
+    ) -> PcieLink:
+        """Link with these values, and the reason of each ``None``."""
+        link = cls(generation, width, most_generation, most_width)
+        absent = [name for name in ("generation", "width", "most_generation", "most_width") if not getattr(link, name)]
+        return replace(link, why=dict.fromkeys(absent, "the device or the virtual machine does not show its PCIe link"))
 
     @property
     def bytes_per_s(self) -> float | None:
@@ -43,7 +57,7 @@ def pcie_link(device: Path) -> PcieLink:
     Args:
         device: folder of the device.
     """
-    return PcieLink(
+    return PcieLink.known(
         _generation(device / "current_link_speed"),
         number_of(device / "current_link_width") or None,
         _generation(device / "max_link_speed"),
@@ -54,7 +68,7 @@ def pcie_link(device: Path) -> PcieLink:
 def pci_folder(device: Path) -> Path | None:
     """Folder of the nearest PCI device that a device belongs to; ``None`` if it belongs to none."""
     place = device.resolve()
-    return next((folder for folder in (place, *place.parents) if (folder / "numa_node").exists()), None)
+    return next((folder for folder in (place, *place.parents) if _ADDRESS.fullmatch(folder.name)), None)
 
 
 def _generation(path: Path) -> int | None:
