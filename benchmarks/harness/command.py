@@ -38,6 +38,7 @@ MEMBERS = (
     "own_data",
     "trial_cost",
     "predict_check",
+    "node_check",
     "start_up",
     "fuzz",
     "kill_points",
