@@ -6,13 +6,14 @@ runs with the other affinities, and pinned memory where there is a GPU.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from dlio_torch.config.compose import Composed
 from dlio_torch.config.fields import lookup
 from dlio_torch.config.schema import Config
-from dlio_torch.data.engines.registry import all_facts
+from dlio_torch.data.engines.registry import all_facts, facts
 from dlio_torch.errors import ConfigError
 from dlio_torch.study.model import Point, last_of_each
 from dlio_torch.study.resolve import resolve_point
@@ -28,6 +29,21 @@ _VARIED = 2  # numbers of workers at which the first affinity is tried
 
 Values = tuple[tuple[str, str], ...]
 """Key and value of each option of a combination."""
+
+
+@dataclass(frozen=True)
+class Combination:
+    """Combination of settings that can be run.
+
+    Attributes:
+        point: its values and arguments.
+        steps: steps of an epoch that the data give.
+        batches_ahead: batches that the loader reads ahead of the trainer.
+    """
+
+    point: Point
+    steps: int
+    batches_ahead: int
 
 
 def combinations(
@@ -62,22 +78,25 @@ def worker_counts(config: Config, cores: int, fixed: Collection[str] = ()) -> li
     return [*_WORKERS, *([cores] if cores > _WORKERS[-1] else [])]
 
 
-def points(
-    composed: Composed, settings: Sequence[str], values: Iterable[Values], steps_of: Callable[[Composed], int]
-) -> tuple[dict[Point, int], list[str]]:
-    """Returns the points that can be run, each with the steps of an epoch, and a line about each other combination.
+def runnable(
+    composed: Composed,
+    settings: Sequence[str],
+    values: Iterable[Values],
+    amounts: Callable[[Composed], tuple[int, int]],
+) -> tuple[list[Combination], list[str]]:
+    """Returns the combinations that can be run, numbered from 1, and a line about each other one.
 
     Args:
         composed: the recipe.
         settings: ``key=value`` arguments of all runs.
         values: of the combinations.
-        steps_of: steps that the data give to a run; raises a ConfigError if they give none.
+        amounts: returns steps and batches ahead of a run; raises a ConfigError if the data do not give a step.
 
     Raises:
         ConfigError: no combination can be run.
     """
     fixed = {setting.partition("=")[0] for setting in settings}
-    usable: dict[Point, int] = {}
+    usable: list[Combination] = []
     errors: list[ConfigError] = []
     for combination in values:
         changes = [f"{key}={value}" for key, value in combination]
@@ -86,12 +105,25 @@ def points(
         arguments = last_of_each([*settings, *changes])
         try:
             resolved = resolve_point(Point(len(usable) + 1, combination, arguments))
-            usable[resolved.point] = steps_of(resolved.composed)
+            usable.append(Combination(resolved.point, *amounts(resolved.composed)))
         except ConfigError as error:
             errors.append(error)
     if not usable:
         raise errors[0]
     return usable, [f"left out: {error}" for error in errors]
+
+
+def batches_ahead(config: Config, batch_bytes: float) -> int:
+    """Batches that a loader reads ahead of the trainer.
+
+    Args:
+        config: of the run.
+        batch_bytes: bytes of a batch in memory.
+    """
+    demand = facts(config.loader.engine).demand(config.loader)
+    if demand.bytes_ahead is None:
+        return demand.batches_ahead
+    return max(1, math.ceil(demand.bytes_ahead / batch_bytes)) if batch_bytes else demand.batches_ahead
 
 
 def trial_settings(composed: Composed, given: Sequence[str], gpus: int) -> tuple[str, ...]:

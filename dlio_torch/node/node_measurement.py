@@ -13,14 +13,14 @@ from typing import Any
 
 from dlio_torch.environment.machine import describe
 from dlio_torch.errors import RunFailed
-from dlio_torch.node.combinations import label, with_settings
+from dlio_torch.node.combinations import Combination, label, with_settings
 from dlio_torch.node.limits.measurement import measure_limits, measure_together
 from dlio_torch.node.node_directory import SCHEMA_VERSION, NodeDirectory
 from dlio_torch.node.node_plan import THROUGHPUT_PART, NodePlan
 from dlio_torch.node.node_verdict import first_limit, verdict_of
 from dlio_torch.node.run_length import RunLength
 from dlio_torch.node.storage_requests import measure_requests
-from dlio_torch.study.model import Point, Trial
+from dlio_torch.study.model import Trial
 from dlio_torch.study.runner import figures_text
 from dlio_torch.study.strategies.grid import shuffled
 from dlio_torch.study.trial import generate_data, run_trial
@@ -34,6 +34,8 @@ NO_TIME = "the time for all combinations was used up (--seconds sets it)"
 _LEAST_S = 60.0  # for all runs, however short a measurement is: starting processes takes its time
 _REQUESTS_S = 0.5  # length of the two measurements of small requests, at most
 _TIMEOUT_S = 600.0
+_WHOLE_RUN = ("train.samples", "train.steps", "epochs.0.0.seconds")
+_CLOSE = 0.9
 
 
 def measure_node(plan: NodePlan, directory: NodeDirectory, say: Say) -> dict[str, Any]:
@@ -75,7 +77,7 @@ def measure_node(plan: NodePlan, directory: NodeDirectory, say: Say) -> dict[str
         "limits": [limit.to_dict() for limit in alone],
         "limits_together": [limit.to_dict() for limit in combined],
         "storage_requests": requests.to_record(),
-        "combinations": [combination_record(point, trials) for point in plan.points],
+        "combinations": [combination_record(item, trials, length) for item in plan.combinations],
         "left_out": list(plan.notes),
         "topology": plan.topology.to_record(),
         "environment": describe({"data": folder, "runs": directory.path}),
@@ -94,21 +96,47 @@ def data_folder_of(plan: NodePlan) -> Path:
     return folder if folder.is_dir() else Path.cwd()
 
 
-def combination_record(point: Point, trials: Iterable[Trial]) -> dict[str, Any]:
+def combination_record(combination: Combination, trials: Iterable[Trial], length: RunLength) -> dict[str, Any]:
     """The runs of one combination as JSON-ready values; ``None``: not measured, for the reason under ``why``."""
+    point = combination.point
     local = [trial for trial in trials if trial.point == point.number]
     done = [trial for trial in local if not trial.failed]
     rates = [rate for trial in done if (rate := trial.figures.get("train.samples_per_s")) is not None]
     shares = [share for trial in done if (share := trial.figures.get("au.mean")) is not None]
+    why = "" if rates else next((trial.error for trial in local if trial.error), NO_TIME)
+    if any(not is_steady(trial, combination.batches_ahead, length) for trial in done):
+        why = (
+            f"the loader reads {combination.batches_ahead} batches ahead, and the data give only "
+            f"{counted(length.steps - length.warmup, 'measured step')}; use more data (dataset.num_files)"
+        )
     return {
         "point": point.number,
         **dict(point.values),
-        "samples_per_s": statistics.mean(rates) if rates else None,
+        "samples_per_s": None if why else statistics.mean(rates),
         "runs_samples_per_s": rates,
-        "au": statistics.mean(shares) if shares else None,
+        "au": statistics.mean(shares) if shares and not why else None,
         "settings": list(local[-1].settings if local else point.settings),
-        "why": "" if rates else next((trial.error for trial in local if trial.error), NO_TIME),
+        "why": why,
     }
+
+
+def is_steady(trial: Trial, batches_ahead: int, length: RunLength) -> bool:
+    """Whether the rate of a run is not that of batches which were read before its measured steps.
+
+    It is steady with more measured steps than the loader reads batches ahead.  With fewer, the rate of the whole run,
+    its start and warm-up among it, is a lower bound, and has to be close.
+
+    Args:
+        trial: a finished run.
+        batches_ahead: batches that the loader reads ahead.
+        length: of the run.
+    """
+    if length.steps - length.warmup > batches_ahead:
+        return True
+    rate, samples, steps, seconds = (trial.figures.get(name) for name in ("train.samples_per_s", *_WHOLE_RUN))
+    if not (rate and samples and steps and seconds):
+        return False
+    return samples / steps * length.steps / seconds >= _CLOSE * rate
 
 
 def _generate(plan: NodePlan, directory: NodeDirectory, say: Say) -> None:
@@ -146,7 +174,7 @@ def _trials(plan: NodePlan, directory: NodeDirectory, length: RunLength, say: Sa
             run = with_settings(point, length.settings)
             trial = run_trial(
                 run, directory.trial(point.number, repeat), repeat=repeat, warm=None if run.fresh else warm,
-                timeout_s=_TIMEOUT_S,
+                timeout_s=_TIMEOUT_S, figures=_WHOLE_RUN,
             )  # fmt: skip
             outcome = f"failed: {trial.error}" if trial.failed else figures_text(trial)
             say(f"[{number}/{len(rounds)}] {label(point.values)}: {outcome}")

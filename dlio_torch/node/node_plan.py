@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from dlio_torch.environment.topology.node_topology import Topology, describe_top
 from dlio_torch.environment.topology.numa import cpu_sets
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.registry import available
-from dlio_torch.node.combinations import combinations, points, trial_settings
+from dlio_torch.node.combinations import Combination, batches_ahead, combinations, runnable, trial_settings
 from dlio_torch.node.demand import CountSource, NodeDemand, demand_of
 from dlio_torch.node.limits.node_limit import NodeLimit
 from dlio_torch.node.node_request import NodeRequest
@@ -35,6 +36,9 @@ DEFAULT_RECIPE = "resnet50"
 _LIMITS = 9  # measurements of limits, each alone
 _WRITE_BYTES_PER_S = 200e6  # of generated data, a guess for the plan
 _TIME_WITHOUT_STEPS = 0.5
+_MORE_STEPS = 8  # beyond the batches that a loader reads ahead: warm-up, measured steps, and uneven shares of workers
+_MOST_BYTES = 2 << 30  # of data that are made larger than the scale makes them
+_AMOUNTS = ("scale", "dataset.num_files", "dataset.samples_per_file")
 THROUGHPUT_PART = 50
 """Most time of the runs of all combinations, in lengths of a measurement."""
 
@@ -50,7 +54,7 @@ class NodePlan:
         config: its configuration, fitted to the data.
         topology: of the machine.
         demand: of the accelerators.
-        points: the combinations.
+        combinations: those that can run.
         notes: combinations that cannot run, one line each.
         needs: data and space that the combinations need.
         samples: samples of the data set.
@@ -63,11 +67,16 @@ class NodePlan:
     config: Config
     topology: Topology
     demand: NodeDemand
-    points: tuple[Point, ...]
+    combinations: tuple[Combination, ...]
     notes: tuple[str, ...]
     needs: StudyNeeds
     samples: int
     steps: int
+
+    @property
+    def points(self) -> list[Point]:
+        """The points of the combinations."""
+        return [combination.point for combination in self.combinations]
 
     @property
     def missing_bytes(self) -> float:
@@ -123,7 +132,36 @@ def plan_node(request: NodeRequest) -> NodePlan:
         DlioError: the configuration is wrong, or data or space are missing.
     """
     given = with_recipe(request.settings)
-    composed = _composed(given)
+    plan = _plan(request, given)
+    more = larger_data(plan, given)
+    return _plan(request, (*given, *more)) if more else plan
+
+
+def larger_data(plan: NodePlan, given: Sequence[str]) -> tuple[str, ...]:
+    """Arguments for as much data as every combination needs for steps that were not read before the first one.
+
+    Empty where the data suffice, exist already, become too large, or were chosen by the user.
+
+    Args:
+        plan: with the data of the recipe's scale.
+        given: arguments of the command line.
+    """
+    config = plan.config.dataset
+    chosen = {setting.partition("=")[0].strip() for setting in given}
+    wanted = max(combination.batches_ahead for combination in plan.combinations) + _MORE_STEPS
+    factor = wanted / plan.steps
+    size = sum(data.bytes for data in plan.needs.data) * factor
+    named = any(key in _AMOUNTS or key.startswith("scale.max_") for key in chosen)
+    if named or config.path is not None or factor <= 1 or not 0 < size <= _MOST_BYTES:
+        return ()
+    return (
+        f"dataset.num_files={math.ceil(config.num_files * factor)}",
+        f"dataset.samples_per_file={config.samples_per_file}",
+    )
+
+
+def _plan(request: NodeRequest, given: Sequence[str]) -> NodePlan:
+    composed = compose(_full_time(given), formats=available())
     config = composed.config
     check_results_folder(Path(config.output.root), "output.root", composed.sources["output.root"], empty=False)
     topology = describe_topology(paths={"data": config.dataset.path or config.dataset.root})
@@ -134,13 +172,13 @@ def plan_node(request: NodeRequest) -> NodePlan:
     fixed = {setting.partition("=")[0] for setting in given}
     nodes = len(cpu_sets(os.sched_getaffinity(0)))
     values = combinations(config, cores=whole_cores(), numa_nodes=nodes, gpus=visible_gpus(topology), fixed=fixed)
-    train = data.manifests["train"]
-    usable, notes = points(composed, settings, values, lambda run: _steps(run, fmt, data))
-    required = needs([resolve_point(point) for point in usable])
+    usable, notes = runnable(composed, settings, values, lambda run: _amounts(run, fmt, data))
+    required = needs([resolve_point(combination.point) for combination in usable])
     require_space(required, Path(config.output.root))
     return NodePlan(
         request, settings, composed, config, topology, _demand(request, config, topology, fmt, data),
-        tuple(usable), tuple(notes), required, train.num_samples, min(usable.values()),
+        tuple(usable), tuple(notes), required, data.manifests["train"].num_samples,
+        min(combination.steps for combination in usable),
     )  # fmt: skip
 
 
@@ -148,10 +186,6 @@ def with_recipe(settings: Sequence[str]) -> tuple[str, ...]:
     """Returns the settings with the default recipe if they name neither a recipe nor data."""
     keys = {setting.partition("=")[0].strip() for setting in settings}
     return tuple(settings) if keys & {"recipe", "dataset.path"} else (f"recipe={DEFAULT_RECIPE}", *settings)
-
-
-def _composed(settings: Sequence[str]) -> Composed:
-    return compose(_full_time(settings), formats=available())
 
 
 def _full_time(settings: Sequence[str]) -> tuple[str, ...]:
@@ -179,11 +213,14 @@ def accelerators_of(given: int | None, gpus: int) -> tuple[int, CountSource]:
     return (gpus, "visible GPUs") if gpus else (1, "default")
 
 
-def _steps(run: Composed, fmt: Format, data: LocatedData) -> int:
-    """Steps of an epoch that the data give to a run; workers that each read files of their own lose parts of batches.
+def _amounts(run: Composed, fmt: Format, data: LocatedData) -> tuple[int, int]:
+    """Steps of an epoch that the data give to a run, and batches that it reads ahead.
+
+    Workers that each read files of their own lose parts of batches.
 
     Raises:
-        ConfigError: they give none.
+        ConfigError: the data give no step.
     """
     config = fit_to_data(run.config, data.manifests, 1, scaled=run.scaled, fits_batch=run.fits_batch)
-    return len(train_sampler(config, data.manifests["train"], 0, 1, fmt))
+    plan = train_sampler(config, data.manifests["train"], 0, 1, fmt)
+    return len(plan), batches_ahead(config, plan.batch_size * fmt.sample_bytes())

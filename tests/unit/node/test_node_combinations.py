@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from dlio_torch.config.compose import Composed, compose
 from dlio_torch.errors import ConfigError
 from dlio_torch.node.combinations import (
     KEYS,
+    batches_ahead,
     combinations,
     label,
-    points,
+    runnable,
     trial_settings,
     with_settings,
     worker_counts,
 )
 from dlio_torch.node.node_measurement import combination_record
+from dlio_torch.node.node_plan import plan_node
+from dlio_torch.node.node_request import NodeRequest
+from dlio_torch.node.run_length import RunLength
 from dlio_torch.study.model import Trial
 
 MINIMAL = ["recipe=minimal", "scale=tiny"]
@@ -29,9 +35,9 @@ def chosen(*settings: str, cores: int = 2, numa_nodes: int = 1, gpus: int = 0) -
     return [tuple(dict(combination)[key] for key in KEYS) for combination in values]
 
 
-def ten_steps(run: Composed) -> int:
-    """The data of any run."""
-    return 10
+def ten_steps(run: Composed) -> tuple[int, int]:
+    """Steps and batches ahead of any run."""
+    return 10, 2
 
 
 def test_two_cores_without_a_gpu_have_twelve() -> None:
@@ -72,37 +78,37 @@ def test_a_setting_of_the_command_line_stays(settings: list[str], place: int, va
 def test_options_of_workers_are_reset_without_workers() -> None:
     composed = compose(["recipe=unet3d", "scale=tiny"])
     values = combinations(composed.config, cores=2, numa_nodes=1, gpus=0)
-    usable, notes = points(composed, ["recipe=unet3d", "scale=tiny"], values, ten_steps)
+    usable, notes = runnable(composed, ["recipe=unet3d", "scale=tiny"], values, ten_steps)
     assert len(usable) == 12
     assert notes == []
-    [without, *_] = (point for point in usable if dict(point.values)["loader.num_workers"] == "0")
+    [without, *_] = (item.point for item in usable if dict(item.point.values)["loader.num_workers"] == "0")
     assert "loader.persistent_workers=false" in without.settings
-    assert [point.number for point in usable] == list(range(1, 13))
+    assert [item.point.number for item in usable] == list(range(1, 13))
 
 
 def test_a_combination_that_cannot_run_is_left_out_with_the_reason() -> None:
     settings = ["recipe=minimal", "loader.prefetch_factor=4"]
     composed = compose([*settings, "loader.num_workers=1"])
     values = combinations(composed.config, cores=2, numa_nodes=1, gpus=0, fixed={"loader.prefetch_factor"})
-    usable, notes = points(composed, settings, values, ten_steps)
+    usable, notes = runnable(composed, settings, values, ten_steps)
     assert len(usable) + len(notes) == len(values)
     assert notes
     assert all(note.startswith("left out: point ") and "loader.prefetch_factor" in note for note in notes)
 
 
 def test_a_combination_without_a_whole_batch_is_left_out() -> None:
-    def no_batch_for_four(run: Composed) -> int:
+    def no_batch_for_four(run: Composed) -> tuple[int, int]:
         if run.config.loader.num_workers == 4:
             raise ConfigError("the data do not give a batch to each worker")
-        return 20 - run.config.loader.num_workers
+        return 20 - run.config.loader.num_workers, 0
 
     composed = compose(MINIMAL)
     values = combinations(composed.config, cores=2, numa_nodes=1, gpus=0)
-    usable, notes = points(composed, MINIMAL, values, no_batch_for_four)
-    assert sorted(set(usable.values())) == [18, 19, 20]
+    usable, notes = runnable(composed, MINIMAL, values, no_batch_for_four)
+    assert sorted({item.steps for item in usable}) == [18, 19, 20]
     assert notes == ["left out: the data do not give a batch to each worker"] * 2
     with pytest.raises(ConfigError, match="do not give a batch"):
-        points(composed, MINIMAL, [value for value in values if dict(value)["loader.num_workers"] == "4"],
+        runnable(composed, MINIMAL, [value for value in values if dict(value)["loader.num_workers"] == "4"],
                no_batch_for_four)  # fmt: skip
 
 
@@ -118,9 +124,9 @@ def test_runs_neither_save_nor_evaluate_and_given_settings_win() -> None:
 
 def test_steps_and_warm_up_are_arguments_of_the_run() -> None:
     composed = compose(MINIMAL)
-    [point, *_], _ = points(composed, MINIMAL, combinations(composed.config, cores=2, numa_nodes=1, gpus=0), ten_steps)
-    run = with_settings(point, ["train.steps=6", "train.warmup_steps=2"])
-    assert run.values == point.values
+    [item, *_], _ = runnable(composed, MINIMAL, combinations(composed.config, cores=2, numa_nodes=1, gpus=0), ten_steps)
+    run = with_settings(item.point, ["train.steps=6", "train.warmup_steps=2"])
+    assert run.values == item.point.values
     config = compose(run.settings).config
     assert (config.train.steps, config.train.warmup_steps) == (6, 2)
 
@@ -131,18 +137,75 @@ def test_a_label_names_what_differs() -> None:
     assert label(tuple(zip(KEYS, ("dataloader", "2", "none", "false"), strict=True))) == "dataloader, 2 workers"
 
 
+def run_of(number: int, rate: float, *, seconds: float = 1.0, repeat: int = 1) -> Trial:
+    """A finished run of steps of 4 samples; ``seconds`` is the time of all its steps."""
+    figures = {"train.samples_per_s": rate, "au.mean": rate / 20, "train.samples": 24.0, "train.steps": 6.0}
+    return Trial(point=number, repeat=repeat, figures={**figures, "epochs.0.0.seconds": seconds})
+
+
+LENGTH = RunLength(steps=8, warmup=2, repeats=2, run_s=1.0)
+
+
 def test_a_combination_has_the_mean_of_its_runs_or_the_reason() -> None:
     composed = compose(MINIMAL)
-    [first, second, *_], _ = points(
-        composed, MINIMAL, combinations(composed.config, cores=2, numa_nodes=1, gpus=0), ten_steps
-    )
+    values = combinations(composed.config, cores=2, numa_nodes=1, gpus=0)
+    [first, second, third, *_], _ = runnable(composed, MINIMAL, values, ten_steps)
     trials = [
-        Trial(point=1, repeat=1, figures={"train.samples_per_s": 10.0, "au.mean": 0.5}),
-        Trial(point=1, repeat=2, figures={"train.samples_per_s": 14.0, "au.mean": 0.7}),
+        run_of(1, 10.0),
+        run_of(1, 14.0, repeat=2),
         Trial(point=2, status="failed", exit_code=1, error="no memory"),
     ]
-    record = combination_record(first, trials)
+    record = combination_record(first, trials, LENGTH)
     assert (record["samples_per_s"], record["runs_samples_per_s"], record["why"]) == (12.0, [10.0, 14.0], "")
     assert record["au"] == pytest.approx(0.6)
-    failed = combination_record(second, trials)
+    failed = combination_record(second, trials, LENGTH)
     assert (failed["samples_per_s"], failed["au"], failed["why"]) == (None, None, "no memory")
+    assert "--seconds" in combination_record(third, trials, LENGTH)["why"]
+
+
+@pytest.mark.parametrize(
+    ("ahead", "seconds", "steady"),
+    [
+        (5, 99.0, True),  # 6 measured steps, of which at least one was not read before
+        (6, 99.0, False),  # all may have been read before
+        (6, 2.0, True),  # 8 steps of 4 samples in 2 s: 16 samples/s at the least
+        (6, 2.3, False),
+    ],
+)
+def test_a_rate_of_batches_that_were_read_before_is_no_figure(ahead: int, seconds: float, steady: bool) -> None:
+    composed = compose(MINIMAL)
+    values = combinations(composed.config, cores=2, numa_nodes=1, gpus=0)
+    [item, *_], _ = runnable(composed, MINIMAL, values, lambda run: (8, ahead))
+    record = combination_record(item, [run_of(1, 16.0, seconds=seconds)], LENGTH)
+    assert (record["samples_per_s"] is not None) == steady
+    assert record["runs_samples_per_s"] == [16.0]
+    assert record["why"] == (
+        "" if steady else "the loader reads 6 batches ahead, and the data give only 6 measured steps; use more data "
+        "(dataset.num_files)"
+    )  # fmt: skip
+
+
+def test_batches_ahead_follow_the_engine() -> None:
+    def ahead(*settings: str) -> int:
+        return batches_ahead(compose([*MINIMAL, *settings]).config, 1 << 20)
+
+    assert ahead("loader.num_workers=0") == 0
+    assert ahead("loader.num_workers=2", "loader.prefetch_factor=3") == 6
+    assert ahead("loader.engine=decoupled", "loader.prefetch_bytes=16MiB") == 16
+    assert ahead("loader.engine=decoupled", "loader.prefetch_bytes=64KiB") == 1
+
+
+def test_data_grow_until_each_loader_has_steps_of_its_own_unless_the_user_chose_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = ("recipe=resnet50", "accelerator=h100", "loader.num_workers=4", "loader.engine=dataloader")
+    plan = plan_node(NodeRequest(given))
+    [ahead] = {item.batches_ahead for item in plan.combinations}
+    assert ahead == 8
+    assert plan.steps > ahead + 4
+    assert plan.config.dataset.samples_per_file == 125  # files keep their size
+    small = plan_node(NodeRequest((*given, "scale=laptop")))
+    assert small.config.dataset.num_files == 32
+    assert small.steps < plan.steps
+    assert list(tmp_path.iterdir()) == []
