@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -24,7 +25,7 @@ _ROOM_PART = 4  # of the memory for files, the batches of all processes take at 
 def decode_limit(recipe: MeasuredRecipe) -> NodeLimit:
     """Measure decoding, with the preprocessing of the recipe."""
     try:
-        rate = Rate.of(run_tasks(decode_tasks(recipe), recipe.seconds))
+        rate = Rate.of(run_tasks(decode_tasks(recipe), recipe.seconds)).in_pieces(recipe.pieces)
     except DlioError as error:
         return refused_limit(NAME, RESOURCE, str(error))
     return measured(NAME, RESOURCE, rate, decode_method(recipe))
@@ -35,7 +36,7 @@ def decode_method(recipe: MeasuredRecipe) -> str:
     processes = counted(whole_cores(), "process", "processes")
     work = "read, decoded, preprocessed" if recipe.config.compute.preprocess_s > 0 else "read, decoded"
     reader = "the engine of the recipe" if recipe.reads_ranges else "the format's library"
-    batch = f"batches of {counted(recipe.batch_size, 'sample')}"
+    batch = f"batches of {counted(recipe.reading.train.batch_size, 'sample')}"
     return f"{batch} {work} and collated by {reader} in {processes}, all data cached"
 
 
@@ -46,7 +47,7 @@ def decode_tasks(recipe: MeasuredRecipe) -> Sequence[Task]:
 
 def _decode(recipe: MeasuredRecipe) -> Iterator[Amount]:
     """Reads the same batches again and again, after they were read once."""
-    loaders = recipe.loaders(recipe.with_steps(_batches_read_once(recipe)))
+    loaders = recipe.loaders(recipe.reading_of(_batches_read_once(recipe)))
     try:
         yield Amount()
         while True:
@@ -58,13 +59,13 @@ def _decode(recipe: MeasuredRecipe) -> Iterator[Amount]:
 
 def _batches_read_once(recipe: MeasuredRecipe) -> int:
     """Number of batches that this process has read: all, or as many as time and memory allow."""
-    loaders = recipe.loaders()
-    most_bytes = (cache_room() or float("inf")) / _ROOM_PART / whole_cores()
+    loaders = recipe.loaders(recipe.reading)
+    most_bytes = (math.inf if (room := cache_room()) is None else room) / _ROOM_PART / whole_cores()
     deadline, count, size = time.monotonic() + recipe.seconds, 0, 0.0
     try:
         for batch in epoch_batches(loaders, 0):
             count, size = count + 1, size + batch_bytes(batch)
-            if time.monotonic() >= deadline or size >= most_bytes:
+            if time.monotonic() >= deadline or size >= most_bytes or count == recipe.most_steps:
                 break
         return count
     finally:
