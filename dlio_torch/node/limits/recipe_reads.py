@@ -43,6 +43,7 @@ _Read = Callable[[Sequence[Indices]], float]
 """Reads batches of sample numbers; returns the bytes that were read."""
 _GROUP, _GROUP_BYTES = 16, 4 << 20  # most batches, and bytes, between two looks at the clock
 _MOST_STEPS = 1 << 16
+_LEAST_READ = 0.75  # of the files of a stream, where ranks with more files than others leave some unread
 
 
 @dataclass(frozen=True)
@@ -240,12 +241,15 @@ def _sampler(recipe: MeasuredRecipe) -> BatchSampler:
 
 
 def _stream_readers(recipe: MeasuredRecipe, most: int) -> int:
-    """Most ranks that can share the files so that each gets a batch.
+    """Most ranks that can share the files so that each gets a batch, and as many batches as the others.
 
     Raises:
         ConfigError: one rank alone gets none.
     """
-    for readers in range(min(most, recipe.manifest.num_files), 1, -1):
+    files = recipe.manifest.num_files
+    for readers in range(min(most, files), 1, -1):
+        if readers * (files // readers) < _LEAST_READ * files:
+            continue
         with contextlib.suppress(ConfigError):
             for rank in range(readers):
                 train_sampler(recipe.reading, recipe.manifest, rank, readers, recipe.format)
