@@ -12,7 +12,7 @@ from dlio_torch.environment.cores import whole_cores
 from dlio_torch.environment.memory_limits import cache_room
 from dlio_torch.errors import DlioError
 from dlio_torch.formats.core.batch import INDEX, Batch, batch_bytes
-from dlio_torch.node.limits.limit_record import measured, refused_limit
+from dlio_torch.node.limits.limit_record import measured, refused_limit, require_cached
 from dlio_torch.node.limits.measured_recipe import MeasuredRecipe
 from dlio_torch.node.limits.node_limit import NodeLimit
 from dlio_torch.node.limits.parallel_tasks import Amount, Rate, Task, run_tasks
@@ -25,10 +25,11 @@ _ROOM_PART = 4  # of the memory for files, the batches of all processes take at 
 def decode_limit(recipe: MeasuredRecipe) -> NodeLimit:
     """Measure decoding, with the preprocessing of the recipe."""
     try:
-        rate = Rate.of(run_tasks(decode_tasks(recipe), recipe.seconds)).in_pieces(recipe.pieces)
+        rate = Rate.of(run_tasks(decode_tasks(recipe), recipe.seconds))
+        require_cached(rate)
     except DlioError as error:
         return refused_limit(NAME, RESOURCE, str(error))
-    return measured(NAME, RESOURCE, rate, decode_method(recipe))
+    return measured(NAME, RESOURCE, rate.in_pieces(recipe.pieces), decode_method(recipe))
 
 
 def decode_method(recipe: MeasuredRecipe) -> str:

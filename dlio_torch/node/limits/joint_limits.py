@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from dlio_torch.environment.cores import whole_cores
 from dlio_torch.errors import DlioError, PreconditionError
 from dlio_torch.node.limits.copy_limits import RESOURCES as COPIES
 from dlio_torch.node.limits.copy_limits import copy_method, copy_tasks
@@ -25,7 +24,7 @@ from dlio_torch.node.limits.storage_limits import RESOURCES as STORAGE_RESOURCES
 from dlio_torch.node.limits.storage_limits import device_share, evict_files, require_from_device, with_bytes
 from dlio_torch.node.limits.transfer_limit import NAME as TRANSFER
 from dlio_torch.node.limits.transfer_limit import RESOURCE as TRANSFERRING
-from dlio_torch.node.limits.transfer_limit import transfer_method, transfer_task
+from dlio_torch.node.limits.transfer_limit import most_workers, transfer_method, transfer_task
 
 _LEAST_FROM_DEVICE = 0.9  # of the bytes, so that the reads of a file that is partly cached count as cold
 STORAGE = ("storage_recipe", STORAGE_RESOURCES["storage_recipe"])
@@ -99,7 +98,7 @@ def _limit(recipe: MeasuredRecipe, group: JointTasks, rate: Rate) -> NodeLimit:
 
 def _groups(recipe: MeasuredRecipe, gpus: int) -> Iterator[JointTasks]:
     yield JointTasks(DECODE, DECODING, decode_method(recipe), decode_tasks(recipe))
-    yield JointTasks(TRANSFER, TRANSFERRING, transfer_method(recipe), [transfer_task(recipe, whole_cores())])
+    yield JointTasks(TRANSFER, TRANSFERRING, transfer_method(recipe), [transfer_task(recipe, most_workers(recipe))])
     if gpus:
         for name, resource in COPIES.items():
             yield JointTasks(name, resource, copy_method(recipe, name, gpus), copy_tasks(recipe, name, gpus))

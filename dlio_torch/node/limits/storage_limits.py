@@ -10,12 +10,12 @@ from dlio_torch.dist.base import SingleCommunicator
 from dlio_torch.environment.memory_limits import cache_room
 from dlio_torch.environment.mounts import describe_mount
 from dlio_torch.errors import DlioError, PreconditionError
-from dlio_torch.node.limits.limit_record import NO_FILES, measured, refused_limit
+from dlio_torch.node.limits.limit_record import NO_FILES, measured, refused_limit, require_cached
 from dlio_torch.node.limits.measured_recipe import MeasuredRecipe
 from dlio_torch.node.limits.node_limit import NodeLimit
 from dlio_torch.node.limits.parallel_tasks import Rate, run_tasks
 from dlio_torch.node.limits.recipe_reads import RecipeReads
-from dlio_torch.storage.cache_state import TOLERANCE, CacheKeeper
+from dlio_torch.storage.cache_state import CacheKeeper
 from dlio_torch.storage.local.device_limits import ReadWorkload
 from dlio_torch.storage.local.stored_limits import load_or_measure
 from dlio_torch.units import percent
@@ -134,16 +134,10 @@ def _warm_reads(recipe: MeasuredRecipe, most_bytes: float) -> NodeLimit:
     try:
         reads = RecipeReads.of(recipe, most_bytes)
         rate = with_bytes(Rate.of(run_tasks(reads.tasks(0, again=True), recipe.seconds)), recipe)
-        _require_cached(rate)
+        require_cached(rate)
     except DlioError as error:
         return refused_limit(name, RESOURCES[name], str(error))
     return measured(name, RESOURCES[name], rate.in_pieces(recipe.pieces), f"{reads}; all of them were read before")
-
-
-def _require_cached(rate: Rate) -> None:
-    share = rate.device_bytes / rate.bytes
-    if share > TOLERANCE:
-        raise PreconditionError(f"the data do not stay in the page cache: {percent(share)} came from the device again")
 
 
 def require_from_device(rate: Rate, recipe: MeasuredRecipe) -> None:

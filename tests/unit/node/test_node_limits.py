@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 import dlio_torch
+from dlio_torch import native
 from dlio_torch.config.schema import Config
 from dlio_torch.data.dataset.manifest import data_folder
 from dlio_torch.data.engines.registry import format_of
@@ -63,6 +65,15 @@ def total(reads: RecipeReads) -> tuple[int, float]:
 
 def children() -> set[int]:
     return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache of its own for limits of storages that vanish with the test, with the compiled libraries."""
+    libraries, folder = native.cache_dir() / "native", tmp_path / "cache"
+    if libraries.is_dir():
+        shutil.copytree(libraries, folder / "dlio_torch" / "native")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
 
 
 @pytest.fixture
