@@ -1,6 +1,7 @@
 """Limits of the data path while all of it is in use: storage, decoding, transfer and copies at the same time.
 
-Decoding needs cached files and the storage evicted ones, so each gets a half of the files.
+Decoding needs cached files and the storage evicted ones, so each gets a half of the files, or of the batches of a
+single file.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from dlio_torch.environment.cores import whole_cores
 from dlio_torch.errors import DlioError, PreconditionError
 from dlio_torch.node.limits.copy_limits import RESOURCES as COPIES
 from dlio_torch.node.limits.copy_limits import copy_method, copy_tasks
@@ -21,11 +21,12 @@ from dlio_torch.node.limits.node_limit import NodeLimit
 from dlio_torch.node.limits.parallel_tasks import Rate, Task, run_tasks
 from dlio_torch.node.limits.recipe_reads import RecipeReads
 from dlio_torch.node.limits.storage_limits import RESOURCES as STORAGE_RESOURCES
-from dlio_torch.node.limits.storage_limits import evict_files, with_bytes
+from dlio_torch.node.limits.storage_limits import device_share, evict_files, require_from_device, with_bytes
 from dlio_torch.node.limits.transfer_limit import NAME as TRANSFER
 from dlio_torch.node.limits.transfer_limit import RESOURCE as TRANSFERRING
-from dlio_torch.node.limits.transfer_limit import transfer_method, transfer_task
+from dlio_torch.node.limits.transfer_limit import most_workers, transfer_method, transfer_task
 
+_LEAST_FROM_DEVICE = 0.9  # of the bytes, so that the reads of a file that is partly cached count as cold
 STORAGE = ("storage_recipe", STORAGE_RESOURCES["storage_recipe"])
 
 
@@ -53,16 +54,15 @@ def joint_limits(recipe: MeasuredRecipe, gpus: int) -> list[NodeLimit]:
         recipe: the recipe.
         gpus: number of visible GPUs.
     """
-    cached, stored, why = _halves(recipe)
-    refused: list[NodeLimit] = []
-    groups = list(_groups(cached, gpus))
-    if stored is not None:
-        try:
-            groups.insert(0, _storage(stored))
-        except DlioError as error:
-            why = str(error)
-    if why:
-        refused.append(refused_limit(*STORAGE, why, alone=False))
+    cached, refused = recipe, list[NodeLimit]()
+    groups: list[JointTasks] = []
+    try:
+        cached, reads = _halves(recipe)
+        evict_files(reads, 0)
+        groups.append(JointTasks(*STORAGE, f"{reads}, evicted before", reads.tasks(0)))
+    except DlioError as error:
+        refused.append(refused_limit(*STORAGE, str(error), alone=False))
+    groups += _groups(cached, gpus)
     if not gpus:
         refused += [refused_limit(name, resource, NO_GPU, alone=False) for name, resource in COPIES.items()]
     return [*_measured(recipe, groups), *refused]
@@ -78,50 +78,53 @@ def _measured(recipe: MeasuredRecipe, groups: Sequence[JointTasks]) -> Iterator[
     for group in groups:
         work = [next(progress) for _ in group.tasks]
         try:
-            rate = with_bytes(Rate.of(work), recipe) if group.name == STORAGE[0] else Rate.of(work)
-            yield measured(group.name, group.resource, rate, group.method, alone=False)
+            yield _limit(recipe, group, Rate.of(work))
         except DlioError as error:
             yield refused_limit(group.name, group.resource, str(error), alone=False)
 
 
+def _limit(recipe: MeasuredRecipe, group: JointTasks, rate: Rate) -> NodeLimit:
+    method = group.method
+    if group.name == STORAGE[0]:
+        rate = with_bytes(rate, recipe)
+        method += device_share(rate)
+        require_from_device(rate, recipe)
+        if recipe.manifest.num_files == 1 and rate.device_bytes < _LEAST_FROM_DEVICE * rate.bytes:
+            raise PreconditionError("decoding and the storage share a file, and reads of it came from the page cache")
+    if group.name in (STORAGE[0], DECODE):
+        rate = rate.in_pieces(recipe.pieces)
+    return measured(group.name, group.resource, rate, method, alone=False)
+
+
 def _groups(recipe: MeasuredRecipe, gpus: int) -> Iterator[JointTasks]:
     yield JointTasks(DECODE, DECODING, decode_method(recipe), decode_tasks(recipe))
-    yield JointTasks(TRANSFER, TRANSFERRING, transfer_method(recipe), [transfer_task(recipe, whole_cores())])
+    yield JointTasks(TRANSFER, TRANSFERRING, transfer_method(recipe), [transfer_task(recipe, most_workers(recipe))])
     if gpus:
         for name, resource in COPIES.items():
             yield JointTasks(name, resource, copy_method(recipe, name, gpus), copy_tasks(recipe, name, gpus))
 
 
-def _storage(recipe: MeasuredRecipe) -> JointTasks:
-    """The tasks that read evicted files once.
+def _halves(recipe: MeasuredRecipe) -> tuple[MeasuredRecipe, RecipeReads]:
+    """The recipe for decoding, and the reads for the storage, of other samples.
 
     Raises:
-        DlioError: they stay in the page cache.
+        DlioError: the data cannot be divided.
     """
-    reads = RecipeReads.of(recipe, recipe.stored_bytes)
-    evict_files(reads, 0)
-    return JointTasks(*STORAGE, f"{reads}, evicted before", reads.tasks(0))
-
-
-def _halves(recipe: MeasuredRecipe) -> tuple[MeasuredRecipe, MeasuredRecipe | None, str]:
-    """The recipe for decoding and the recipe for the storage; the latter may be absent, for a reason."""
-    manifest = recipe.manifest
     if not recipe.format.needs_files:
-        return recipe, None, NO_FILES
-    middle = manifest.num_files // 2
-    if not middle:
-        return recipe, None, "all samples lie in one file, which decoding keeps in the page cache"
-    try:
-        cached = _part(recipe, range(middle))
-        stored = _part(recipe, range(middle, manifest.num_files))
-    except PreconditionError as error:
-        return recipe, None, str(error)
-    return cached, stored, ""
+        raise PreconditionError(NO_FILES)
+    files = recipe.manifest.num_files
+    if files > 1:
+        stored = _part(recipe, range(files // 2, files))
+        return _part(recipe, range(files // 2)), RecipeReads.of(stored, stored.stored_bytes)
+    reads = RecipeReads.of(recipe, recipe.stored_bytes)
+    if len(reads.steps) < 2:
+        raise PreconditionError("the only file holds one batch or is streamed, and decoding keeps it in the page cache")
+    return replace(recipe, most_steps=len(reads.steps) // 2), reads.second_half()
 
 
 def _part(recipe: MeasuredRecipe, files: range) -> MeasuredRecipe:
     manifest = recipe.manifest.part(files)
-    if recipe.reads_batches and manifest.num_samples < recipe.batch_size:
+    if recipe.reads_batches and manifest.num_samples < recipe.reading.train.batch_size:
         raise PreconditionError("half of the files hold less than a batch, so that decoding needs all of them")
     size = round(recipe.stored_bytes * manifest.num_samples / recipe.manifest.num_samples)
     return replace(recipe, manifest=manifest, stored_bytes=size)

@@ -12,7 +12,8 @@ from dlio_torch.data.dataset.description import read_description, use_descriptio
 from dlio_torch.data.dataset.manifest import Manifest, check_present, data_folder
 from dlio_torch.data.engines.assemble import Loaders, assemble
 from dlio_torch.data.engines.registry import facts, format_of
-from dlio_torch.data.order.planning import fit_to_data, plan_order
+from dlio_torch.data.order.lanes_plan import LanesPlan
+from dlio_torch.data.order.planning import fit_to_data, plan_order, train_sampler
 from dlio_torch.formats.core.format import Format
 from dlio_torch.iotrace.recorder.spans import NULL
 from dlio_torch.preflight.data_location import locate_data
@@ -24,6 +25,8 @@ class MeasuredRecipe:
 
     Attributes:
         config: the experiment of one rank, which reads by POSIX calls and uses each batch once.
+        reading: the same for reads: lanes, which take whole samples one after another, become batches of one sample.
+        pieces: samples of ``config`` that a sample of ``reading`` gives; 1 but for lanes.
         format: reads the files.
         manifest: the training samples.
         folder: an existing folder on the storage of the data.
@@ -31,9 +34,12 @@ class MeasuredRecipe:
         accelerators: emulated accelerators of this node.
         hold_steps: steps that use a batch.
         stored_bytes: bytes of the files of all training samples; 0: the recipe has no files.
+        most_steps: most batches that decoding may read; 0: all.
     """
 
     config: Config
+    reading: Config
+    pieces: float
     format: Format
     manifest: Manifest
     folder: Path
@@ -41,6 +47,7 @@ class MeasuredRecipe:
     accelerators: int
     hold_steps: int
     stored_bytes: int
+    most_steps: int = 0
 
     @property
     def batch_size(self) -> int:
@@ -49,18 +56,18 @@ class MeasuredRecipe:
 
     @property
     def stored_sample_bytes(self) -> float:
-        """Mean bytes that reading a sample asks the storage for."""
+        """Mean bytes of a sample of ``reading`` in its files."""
         return self.stored_bytes * self.format.sharing() / self.manifest.num_samples
 
     @property
     def sample_bytes(self) -> float:
-        """Mean bytes of a sample in memory."""
-        return self.format.sample_bytes()
+        """Mean bytes of a sample of ``config`` in memory."""
+        return self.format.sample_bytes() / self.pieces
 
     @property
     def reads_batches(self) -> bool:
         """Whether batches are lists of sample numbers, which may be read in any order; else files are streamed."""
-        return self.config.access.pattern == "samples"
+        return self.reading.access.pattern == "samples"
 
     @property
     def reads_ranges(self) -> bool:
@@ -77,9 +84,9 @@ class MeasuredRecipe:
         order = plan_order(config, self.format, manifests, rank, world_size)
         return assemble(config, self.format, manifests, order, NULL)
 
-    def with_steps(self, steps: int) -> Config:
-        """The experiment with so many steps in an epoch."""
-        return replace(self.config, train=replace(self.config.train, steps=steps))
+    def reading_of(self, steps: int) -> Config:
+        """The options of ``reading`` with so many steps in an epoch."""
+        return replace(self.reading, train=replace(self.reading.train, steps=steps))
 
 
 def open_recipe(config: Config, folder: Path, seconds: float, accelerators: int) -> MeasuredRecipe:
@@ -103,8 +110,24 @@ def open_recipe(config: Config, folder: Path, seconds: float, accelerators: int)
         if content is not None:
             use_description(content, place, fmt)
     plain = _plain(_fitted(config, train), accelerators)
-    hold_steps = config.access.hold_steps
-    return MeasuredRecipe(plain, fmt, train["train"], folder, seconds, accelerators, hold_steps, size)
+    reading, pieces = _reading(plain, fmt, train["train"])
+    return MeasuredRecipe(
+        plain, reading, pieces, fmt, train["train"], folder, seconds, accelerators, config.access.hold_steps, size
+    )
+
+
+def _reading(config: Config, fmt: Format, manifest: Manifest) -> tuple[Config, float]:
+    """The options of reads, and the lanes' pieces that a whole sample gives."""
+    if config.access.pattern == "stream":  # readers share the files, for a second one would find them cached
+        return replace(config, access=replace(config.access, partition="files")), 1.0
+    if config.access.pattern != "lanes":
+        return config, 1.0
+    plan = train_sampler(config, manifest, 0, 1, fmt)
+    assert isinstance(plan, LanesPlan)
+    piece = sum(math.prod(spec.shape) * spec.dtype.itemsize for spec in plan.cut(fmt.specs()))
+    access = replace(config.access, pattern="samples", partition="none")
+    train = replace(config.train, batch_size=1, steps=0)
+    return replace(config, access=access, train=train), fmt.sample_bytes() / piece
 
 
 def _fitted(config: Config, manifests: Mapping[str, Manifest]) -> Config:
@@ -115,8 +138,8 @@ def _fitted(config: Config, manifests: Mapping[str, Manifest]) -> Config:
 def _plain(config: Config, accelerators: int) -> Config:
     """The experiment of one rank without what a measurement replaces."""
     access, train = config.access, config.train
-    endless = access.repeat or access.pattern == "lanes"
     batch = train.batch_size if train.batch_scope == "rank" else math.ceil(train.batch_size / accelerators)
+    steps = train.steps if access.pattern == "lanes" else 0  # lanes have no end
     # An engine that reads ranges needs a thread; others read in the thread that asks.
     threads = 1 if facts(config.loader.engine).reads_ranges else 0
     loader = replace(
@@ -126,10 +149,10 @@ def _plain(config: Config, accelerators: int) -> Config:
     return replace(
         config,
         verify=False,
-        access=replace(access, io="posix", hold_steps=1),
+        access=replace(access, io="posix", hold_steps=1, repeat=False),
         loader=loader,
         train=replace(
-            train, batch_size=batch, batch_scope="rank", steps=train.steps if endless else 0, device="cpu",
-            eval_every_epochs=0, eval_every_steps=0,
+            train, batch_size=batch, batch_scope="rank", steps=steps, device="cpu", eval_every_epochs=0,
+            eval_every_steps=0,
         ),
     )  # fmt: skip

@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from threading import BrokenBarrierError
 from typing import Any
@@ -73,38 +73,50 @@ class Rate:
 
     Attributes:
         samples: number of samples of all processes.
+        bytes: their bytes.
+        device_bytes: bytes that storage devices delivered meanwhile.
         samples_per_s: samples per second.
         bytes_per_s: bytes per second.
         seconds: length of the measurement.
     """
 
     samples: int
+    bytes: float
+    device_bytes: int
     samples_per_s: float
     bytes_per_s: float
     seconds: float
 
     @classmethod
     def of(cls, progress: Sequence[TaskProgress]) -> Rate:
-        """The sum of the processes' rates; of limited work, all work over the time of the slowest process."""
+        """The sum of the processes' rates; of limited work, all work over the time of the slowest process.
+
+        Raises:
+            RunFailed: no process has done anything.
+        """
         samples, size = sum(each.samples for each in progress), sum(each.bytes for each in progress)
         longest = max((each.seconds for each in progress), default=0.0)
         if not samples or longest <= 0:
             raise RunFailed("no batch was completed in the time of the measurement", hint="measure for longer")
+        device_bytes = sum(each.device_bytes for each in progress)
         if any(each.is_done for each in progress):
-            return cls(samples, samples / longest, size / longest, longest)
+            return cls(samples, size, device_bytes, samples / longest, size / longest, longest)
         busy = [each for each in progress if each.seconds > 0]
-        return cls(
-            samples, sum(each.samples / each.seconds for each in busy),
-            sum(each.bytes / each.seconds for each in busy), longest,
-        )  # fmt: skip
+        samples_per_s = sum(each.samples / each.seconds for each in busy)
+        bytes_per_s = sum(each.bytes / each.seconds for each in busy)
+        return cls(samples, size, device_bytes, samples_per_s, bytes_per_s, longest)
 
     @classmethod
     def in_sequence(cls, rates: Sequence[Rate]) -> Rate:
         """The mean rate of measurements that followed each other."""
         seconds = sum(rate.samples / rate.samples_per_s for rate in rates)
-        samples = sum(rate.samples for rate in rates)
-        size = sum(rate.bytes_per_s * rate.samples / rate.samples_per_s for rate in rates)
-        return cls(samples, samples / seconds, size / seconds, seconds)
+        samples, size = sum(rate.samples for rate in rates), sum(rate.bytes for rate in rates)
+        device_bytes = sum(rate.device_bytes for rate in rates)
+        return cls(samples, size, device_bytes, samples / seconds, size / seconds, seconds)
+
+    def in_pieces(self, pieces: float) -> Rate:
+        """The rate in pieces of samples, so many of each."""
+        return replace(self, samples_per_s=self.samples_per_s * pieces)
 
 
 def run_tasks(tasks: Sequence[Task], seconds: float) -> list[TaskProgress]:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from dlio_torch.dist.base import SingleCommunicator
 from dlio_torch.environment.memory_limits import cache_room
+from dlio_torch.environment.mounts import describe_mount
 from dlio_torch.errors import DlioError, PreconditionError
-from dlio_torch.node.limits.limit_record import NO_FILES, measured, refused_limit
+from dlio_torch.node.limits.limit_record import NO_FILES, measured, refused_limit, require_cached
 from dlio_torch.node.limits.measured_recipe import MeasuredRecipe
 from dlio_torch.node.limits.node_limit import NodeLimit
 from dlio_torch.node.limits.parallel_tasks import Rate, run_tasks
 from dlio_torch.node.limits.recipe_reads import RecipeReads
-from dlio_torch.storage.cache_state import TOLERANCE, CacheKeeper
+from dlio_torch.storage.cache_state import CacheKeeper
 from dlio_torch.storage.local.device_limits import ReadWorkload
 from dlio_torch.storage.local.stored_limits import load_or_measure
 from dlio_torch.units import percent
@@ -23,6 +24,7 @@ RESOURCES = {"storage_large": "storage", "storage_recipe": "storage", "page_cach
 _PASSES = 5
 _UNKNOWN_BYTES_PER_S = 1 << 30  # of a storage whose rate could not be measured
 _LEAST_CALLED = 1 / 16  # of the stored bytes; fewer are those of headers, and the samples come through a mapping
+_LEAST_FROM_DEVICE = 1 / 3  # of the bytes; some applications read each file twice
 _ROOM_PART = 4  # of the memory for files, the data of a measurement take at most one part in so many
 
 
@@ -82,7 +84,9 @@ def _in_samples(large: NodeLimit, reads: Sequence[NodeLimit], recipe: MeasuredRe
     if large.bytes_per_s is None:
         return large
     sizes = [read.bytes_per_s / read.samples_per_s for read in reads if read.bytes_per_s and read.samples_per_s]
-    return replace(large, samples_per_s=large.bytes_per_s / next(iter(sizes), recipe.stored_sample_bytes))
+    return replace(
+        large, samples_per_s=large.bytes_per_s / next(iter(sizes), recipe.stored_sample_bytes / recipe.pieces)
+    )
 
 
 def _cold_reads(recipe: MeasuredRecipe, most_bytes: float) -> NodeLimit:
@@ -91,10 +95,12 @@ def _cold_reads(recipe: MeasuredRecipe, most_bytes: float) -> NodeLimit:
     try:
         reads = RecipeReads.of(recipe, most_bytes)
         rates, shares = _cold_passes(reads, recipe.seconds)
+        rate = with_bytes(Rate.in_sequence(rates), recipe)
+        require_from_device(rate, recipe)
     except DlioError as error:
         return refused_limit(name, RESOURCES[name], str(error))
-    method = f"{reads}; {percent(max(shares))} of the data were cached before"
-    return measured(name, RESOURCES[name], with_bytes(Rate.in_sequence(rates), recipe), method)
+    method = f"{reads}; {percent(max(shares))} of the data were cached before{device_share(rate)}"
+    return measured(name, RESOURCES[name], rate.in_pieces(recipe.pieces), method)
 
 
 def _cold_passes(reads: RecipeReads, seconds: float) -> tuple[list[Rate], list[float]]:
@@ -127,24 +133,42 @@ def _warm_reads(recipe: MeasuredRecipe, most_bytes: float) -> NodeLimit:
     name = "page_cache"
     try:
         reads = RecipeReads.of(recipe, most_bytes)
-        run_tasks(reads.tasks(0), math.inf)
-        progress = run_tasks(reads.tasks(0, again=True), recipe.seconds)
-        rate = with_bytes(Rate.of(progress), recipe)
-        _require_cached(sum(each.device_bytes for each in progress), rate)
+        rate = with_bytes(Rate.of(run_tasks(reads.tasks(0, again=True), recipe.seconds)), recipe)
+        require_cached(rate)
     except DlioError as error:
         return refused_limit(name, RESOURCES[name], str(error))
-    return measured(name, RESOURCES[name], rate, f"{reads}; all of them were read before")
+    return measured(name, RESOURCES[name], rate.in_pieces(recipe.pieces), f"{reads}; all of them were read before")
 
 
-def _require_cached(device_bytes: int, rate: Rate) -> None:
-    read_bytes = rate.bytes_per_s / rate.samples_per_s * rate.samples
-    if device_bytes > TOLERANCE * read_bytes:
+def require_from_device(rate: Rate, recipe: MeasuredRecipe) -> None:
+    """Raise if most bytes came from the page cache all the same, such as those that samples share.
+
+    Raises:
+        PreconditionError: they did.
+    """
+    is_counted = rate.device_bytes > 0 or _is_block_device(recipe.folder)
+    share = rate.device_bytes / rate.bytes
+    if is_counted and share < _LEAST_FROM_DEVICE:
         raise PreconditionError(
-            f"the data do not stay in the page cache: {percent(device_bytes / read_bytes)} of them came from the device"
+            f"only {percent(share)} of the bytes came from the device: the reads find in the page cache what earlier "
+            "reads of this measurement left there",
+            hint="use more data",
         )
+
+
+def _is_block_device(folder: Path) -> bool:
+    """Whether a folder lies on a local device, whose reads the system counts for each process."""
+    return str(describe_mount("", folder, {})["device"]).startswith("/dev/")
 
 
 def with_bytes(rate: Rate, recipe: MeasuredRecipe) -> Rate:
     """The rate with estimated bytes where the format maps its files, so that no read call shows them."""
-    estimate = rate.samples_per_s * recipe.stored_sample_bytes
-    return rate if rate.bytes_per_s > estimate * _LEAST_CALLED else replace(rate, bytes_per_s=estimate)
+    estimate = rate.samples * recipe.stored_sample_bytes
+    if rate.bytes > estimate * _LEAST_CALLED:
+        return rate
+    return replace(rate, bytes=estimate, bytes_per_s=rate.samples_per_s * recipe.stored_sample_bytes)
+
+
+def device_share(rate: Rate) -> str:
+    """A clause with the share of the bytes that came from the device; empty if the system does not count them."""
+    return f", {percent(rate.device_bytes / rate.bytes)} of the bytes came from the device" if rate.device_bytes else ""

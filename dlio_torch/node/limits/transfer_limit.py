@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,6 +11,7 @@ from functools import partial
 from dlio_torch.config.schema import Config, LoaderConfig
 from dlio_torch.environment.cores import whole_cores
 from dlio_torch.errors import DlioError
+from dlio_torch.files.locked_folder import SHARED_MEMORY
 from dlio_torch.node.limits.decode_limit import amount_of, epoch_batches
 from dlio_torch.node.limits.limit_record import measured, refused_limit
 from dlio_torch.node.limits.measured_recipe import MeasuredRecipe
@@ -24,7 +26,7 @@ _KEPT_BATCHES = 8
 
 def transfer_limit(recipe: MeasuredRecipe) -> NodeLimit:
     """Measure the transfer with one worker, and with one for each usable core; the latter is the limit."""
-    workers = whole_cores()
+    workers = most_workers(recipe)
     try:
         single = Rate.of(run_tasks([transfer_task(recipe, 1)], recipe.seconds))
         rate = single if workers == 1 else Rate.of(run_tasks([transfer_task(recipe, workers)], recipe.seconds))
@@ -34,10 +36,21 @@ def transfer_limit(recipe: MeasuredRecipe) -> NodeLimit:
     return measured(NAME, RESOURCE, rate, f"{transfer_method(recipe)}; {samples_per_s}")
 
 
+def most_workers(recipe: MeasuredRecipe) -> int:
+    """One worker for each usable core, as far as shared memory has space for their batches."""
+    batch_bytes = max(1.0, recipe.batch_size * recipe.sample_bytes)
+    held = LoaderConfig().prefetched + 1  # batches of a worker: those that wait, and the next one
+    try:
+        space = shutil.disk_usage(SHARED_MEMORY).free / 2
+    except OSError:
+        return whole_cores()
+    return max(1, min(whole_cores(), int(space // (batch_bytes * held))))
+
+
 def transfer_method(recipe: MeasuredRecipe) -> str:
     """The sentence of the measurement."""
     batch = f"batches of {counted(recipe.batch_size, 'sample')}"
-    workers = counted(whole_cores(), "worker")
+    workers = counted(most_workers(recipe), "worker")
     return f"{batch} copied from samples in memory and handed to one process by {workers} of torch's DataLoader"
 
 
