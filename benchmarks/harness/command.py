@@ -27,6 +27,7 @@ from dlio_torch.errors import DlioError
 
 MEMBERS = (
     "loaders",
+    "placement",
     "peer_dlio",
     "hdf5_read",
     "trace_cost",

@@ -23,6 +23,7 @@ from dlio_torch.data.order.specification import SamplerSpec
 from dlio_torch.data.workers.placement import UNPLACED, Placement, place_trainer
 from dlio_torch.environment.topology.numa import CpuPlace, cpus_of_task
 from dlio_torch.iotrace.recorder.spans import NULL
+from dlio_torch.study.strategies.search.loader_axes import worker_resets
 from dlio_torch.train.readers import pss_bytes, reader_figures, thread_cpus
 
 USABLE = sorted(os.sched_getaffinity(0))
@@ -243,3 +244,9 @@ def test_the_plan_says_that_readers_share_cpus(capsys: pytest.CaptureFixture[str
     options = [f"loader.num_workers={count}", "loader.affinity=cores", f"dataset.root={tmp_path}", "--dry-run"]
     assert cli.main([*RUN, *options]) == 0
     assert f"loader.affinity=cores: {count} readers share " in capsys.readouterr().out
+
+
+def test_a_search_tries_no_workers_with_a_recipe_that_places_them() -> None:
+    config = Config(loader=LoaderConfig(num_workers=2, affinity="cores"))
+    assert worker_resets(config, ()) == ("loader.affinity=none",)
+    assert worker_resets(config, {"loader.affinity"}) == ()
