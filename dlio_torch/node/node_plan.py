@@ -151,7 +151,7 @@ def larger_data(plan: NodePlan, given: Sequence[str]) -> tuple[str, ...]:
     wanted = max(combination.batches_ahead for combination in plan.combinations) + _MORE_STEPS
     factor = wanted / plan.steps
     size = sum(data.bytes for data in plan.needs.data) * factor
-    named = any(key in _AMOUNTS or key.startswith("scale.max_") for key in chosen)
+    named = any(key in _AMOUNTS or key.startswith("scale.") for key in chosen)
     if named or config.path is not None or factor <= 1 or not 0 < size <= _MOST_BYTES:
         return ()
     return (
