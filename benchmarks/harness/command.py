@@ -27,6 +27,7 @@ from dlio_torch.errors import DlioError
 
 MEMBERS = (
     "loaders",
+    "placement",
     "peer_dlio",
     "hdf5_read",
     "trace_cost",
@@ -38,6 +39,7 @@ MEMBERS = (
     "own_data",
     "trial_cost",
     "predict_check",
+    "node_check",
     "start_up",
     "fuzz",
     "kill_points",

@@ -8,6 +8,7 @@ from typing import Any
 
 from dlio_torch.analysis.cache import from_device, maps_files, uncached_bytes
 from dlio_torch.analysis.mpiio_requests import of_ranks
+from dlio_torch.analysis.reader_summary import reader_summary
 from dlio_torch.analysis.step_metrics import summarise
 from dlio_torch.config.schema import Config
 from dlio_torch.environment.cores import IDLE_LEAST_S
@@ -119,6 +120,7 @@ def collect(
         "verified_samples": samples if config.verify else None,
         "gpu": results[0].gpu,
         "copies_ahead": [result.copies_ahead for result in results],
+        "workers": reader_summary(config, [result.readers for result in results]),
         "pauses": [result.pauses for result in results],
         "epochs": [
             [

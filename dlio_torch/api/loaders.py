@@ -12,8 +12,10 @@ from types import TracebackType
 from dlio_torch.api.configuration import check_count, check_rank, chosen
 from dlio_torch.api.opened_data import OpenedData, open_data
 from dlio_torch.config.schema import Config
+from dlio_torch.data.engines import registry as engines
 from dlio_torch.data.engines.assemble import Loaders, assemble
 from dlio_torch.data.engines.batch_loader import Batches
+from dlio_torch.data.engines.placement_plan import LocalRank, plan_placement
 from dlio_torch.data.workers.exits import WorkerSignals
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core.batch import Batch
@@ -29,12 +31,16 @@ class Loader:
     A batch is a dictionary of tensors: arrays of fixed shape stacked along the first axis; arrays of variable length
     joined, with their lengths under ``<name>:lengths``; and the numbers of the samples under ``index``.  Use it as a
     context manager, or call :meth:`close`, so that workers end.  An iteration may be left early.
+
+    With ``loader.affinity`` all ranks count as ranks of this node; the thread of the training loop is not placed.
     """
 
     def __init__(self, data: OpenedData, rank: int, world_size: int) -> None:
         config, order = data.order(rank, world_size)
         order = replace(order, evaluation=None)
-        self._loaders = assemble(config, data.format, {"train": data.train}, order, NULL)
+        demand = engines.facts(config.loader.engine).demand(config.loader)
+        placement = plan_placement(config, demand, LocalRank(rank, world_size))
+        self._loaders = assemble(config, data.format, {"train": data.train}, order, NULL, placement=placement)
         self._epoch = 0
         _open_loaders.add(id(self))
         self._close = weakref.finalize(self, _end, self._loaders, id(self), os.getpid())

@@ -18,7 +18,7 @@ from dlio_torch.files import locked_folder
 from dlio_torch.ownership import removal
 from dlio_torch.ownership.job import files_of_job
 from dlio_torch.ownership.marker import Marker, NotOwned, Unlisted, read_marker_beside
-from dlio_torch.run_directory.results_folder import folder_name
+from dlio_torch.run_directory.results_folder import NODE_FOLDER, folder_name
 from dlio_torch.storage.stage_folder import KEPT
 from dlio_torch.supervision import orphan_files
 
@@ -30,8 +30,8 @@ def plan(config: Config, cwd: Path | None = None) -> RemovalPlan:
     """Find the generated data, runs, studies, copies and unfinished files of ``config.recipe``.
 
     Data are ``<dataset.root>/<recipe>-*``.  Runs are ``<output.root>/<recipe>/*``, with the scripts of ``launch`` next
-    to them.  Studies are ``<output.root>/sweeps/*/*``.  Copies lie in ``stage.dir`` of ``config`` and of the recipe's
-    runs, if that is on this machine.
+    to them.  Studies are ``<output.root>/sweeps/*/*``, results of ``node`` are ``<output.root>/node/*``.  Copies lie in
+    ``stage.dir`` of ``config`` and of the recipe's runs, if that is on this machine.
 
     Args:
         config: a complete configuration; its amounts do not matter.
@@ -57,6 +57,8 @@ class _Search:
         for path in self._below(runs):
             if path.is_symlink() or path.suffix not in (".sh", ".log"):
                 self._folder(path, "run")
+        for path in self._below(self._output / NODE_FOLDER):
+            self._folder(path, "node")
         for name in self._below(self._output / "sweeps"):
             for path in self._below(name):
                 if path.is_symlink() or (path.is_dir() and orphan_files.is_study_of(path, recipe)):

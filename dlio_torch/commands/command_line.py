@@ -39,12 +39,12 @@ class Flag:
 
 FLAGS: dict[str, Flag] = {
     "--dry-run": Flag(
-        ("run", "generate", "train", "sweep", "tune", "headspace", "launch"),
+        ("run", "generate", "train", "sweep", "tune", "headspace", "node", "launch"),
         "print what would be done and how long it would take",
         short="-n",
     ),
     "--quiet": Flag(
-        ("run", "generate", "train", "sweep", "tune", "headspace", "doctor"),
+        ("run", "generate", "train", "sweep", "tune", "headspace", "node", "doctor"),
         "no progress and no notes: only results, warnings and errors",
         short="-q",
     ),
@@ -62,16 +62,24 @@ FLAGS: dict[str, Flag] = {
             "compare",
             "tune",
             "headspace",
+            "node",
             "predict",
         ),
         "print JSON",
     ),
     "--yes": Flag(("clean",), "do not ask", short="-y"),
     "--output": Flag(
-        ("import-dlio", "inspect", "report", "trace"), "write there: a file, or a folder of trace", "PATH", path=True
+        ("import-dlio", "inspect", "node", "report", "trace"),
+        "write there: a file, or a folder of trace",
+        "PATH",
+        path=True,
     ),
-    "--force": Flag(("import-dlio", "inspect", "report", "launch"), "replace the file of --output, or of script="),
+    "--force": Flag(
+        ("import-dlio", "inspect", "node", "report", "launch"), "replace the file of --output, or of script="
+    ),
     "--resume": Flag(("sweep", "tune", "headspace"), "go on with a study", "DIR", path=True),
+    "--accelerators": Flag(("node",), "accelerators of the node; without it the visible GPUs, or 1", "8"),
+    "--seconds": Flag(("node",), "length of each measurement [3]", "1.5"),
     "--submit": Flag(("launch",), "hand the script to the scheduler"),
     "--remove-data": Flag(("sweep", "launch"), "remove the study's data sets after their last run"),
     "--strict": Flag(("import-dlio",), "refuse keys that DLIO does not have"),

@@ -20,10 +20,21 @@ def composed(command: Command, launch: Launch) -> Composed:
     Raises:
         ConfigError: it is wrong.
     """
-    from dlio_torch.config.arguments import split_argument
     from dlio_torch.config.compose import compose
-    from dlio_torch.config.fields import lookup
     from dlio_torch.formats.core.registry import available
+
+    refuse_other_keys(command)
+    return compose(command.settings, world_size=launch.world_size, formats=available())
+
+
+def refuse_other_keys(command: Command) -> None:
+    """Refuse keys of other verbs.
+
+    Raises:
+        ConfigError: names the verbs that have the key.
+    """
+    from dlio_torch.config.arguments import split_argument
+    from dlio_torch.config.fields import lookup
     from dlio_torch.study.verb_keys import verbs_of
 
     for argument in command.settings:
@@ -33,7 +44,6 @@ def composed(command: Command, launch: Launch) -> Composed:
                 f"{argument} (command line): the verb {command.verb} has no such key",
                 hint=f"use the key with {', '.join(verbs)}, or remove the argument",
             )
-    return compose(command.settings, world_size=launch.world_size, formats=available())
 
 
 def refuse_launcher(command: Command, launch: Launch) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlio_torch.commands.command_line import Command
@@ -16,7 +15,7 @@ from dlio_torch.config.layers import COMMAND_LINE, unknown
 from dlio_torch.dist.launcher import Launch
 from dlio_torch.errors import ConfigError, DlioError, PreconditionError
 from dlio_torch.files.atomic_file import replace_text
-from dlio_torch.files.output_file import refuse_existing
+from dlio_torch.files.output_file import yaml_output
 
 if TYPE_CHECKING:
     from dlio_torch.formats.core.inspection import Inspection
@@ -45,7 +44,7 @@ def main(command: Command, launch: Launch) -> int:
     from dlio_torch.formats.core.inspection import answered, inspect_path
     from dlio_torch.report.inspection_text import print_inspection, recipe_text, to_json
 
-    output = _output(command)
+    output = yaml_output(command.value("--output"), "recipe", force="--force" in command.flags)
     inspection = answered(inspect_path(command.words[0], settings.get(_FORMAT, "")), settings)
     amount = _amount(inspection, settings)
     if "--json" in command.flags:
@@ -110,21 +109,3 @@ def _amount(inspection: Inspection, settings: dict[str, str]) -> DataAmount:
         return DataAmount(inspection.files, problem=str(error))
     manifest = data.manifests["train"]
     return DataAmount(manifest.num_files, manifest.num_samples, data.bytes)
-
-
-def _output(command: Command) -> Path | None:
-    """The recipe that ``--output`` names, or ``None``; checked before the data are read.
-
-    Raises:
-        ConfigError: its name is not that of a recipe, or it exists and ``--force`` is missing.
-    """
-    name = command.value("--output")
-    if name is None:
-        return None
-    path = Path(name).expanduser()
-    if path.suffix not in (".yaml", ".yml"):
-        raise ConfigError(
-            f"--output {name} (command line): the name of a recipe must end in .yaml", hint=f"write {name}.yaml"
-        )
-    refuse_existing(path, f"--output {name}", force="--force" in command.flags)
-    return path

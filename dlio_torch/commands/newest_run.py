@@ -1,4 +1,4 @@
-"""The newest run, recording or study below a folder of results."""
+"""The newest run, recording, study or measured node below a folder of results."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dlio_torch.analysis.run_recording import is_recorded
+from dlio_torch.node.node_directory import is_node
 from dlio_torch.ownership.names import MARKER
 from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.study.store import is_study
@@ -15,15 +16,15 @@ _DEPTH = 3  # runs/<recipe>/<time>/turn-1, runs/sweeps/<name>/<time>
 
 
 def newest(root: Path, *, studies: bool = True) -> tuple[str, Path] | None:
-    """Kind (run, recording or study) and folder of what was begun last below ``root``; None if there is nothing.
+    """Kind (run, recording, study or node) and folder of what was begun last below ``root``; None if there is nothing.
 
-    Runs of a study count as parts of it.
+    Runs of a study or of a measured node count as parts of it.
 
     Args:
         root: folder of results, which may itself be missing.
-        studies: whether studies count.
+        studies: whether studies and measured nodes count.
     """
-    results = [result for result in _results(root, _DEPTH) if studies or result[1] != "study"]
+    results = [result for result in _results(root, _DEPTH) if studies or result[1] not in ("study", "node")]
     if not results:
         return None
     _, kind, folder = max(results)
@@ -41,6 +42,8 @@ def _results(folder: Path, depth: int) -> Iterator[tuple[int, str, Path]]:
         directory = RunDir(path)
         if is_study(path):
             yield _begun_ns(directory), "study", path
+        elif is_node(path):
+            yield _begun_ns(directory), "node", path
         elif is_recorded(directory):
             yield _begun_ns(directory), "recording" if directory.command.exists() else "run", path
         elif depth:

@@ -48,6 +48,7 @@ def _report(command: Command) -> int:
             file.write(text.encode("utf-8"))
         print(f"report: {output}")
         return 0
+    from dlio_torch.node.node_directory import NodeDirectory, is_node
     from dlio_torch.report.html import report_run
     from dlio_torch.study.store import is_study
 
@@ -55,6 +56,12 @@ def _report(command: Command) -> int:
         from dlio_torch.study.session import write_page
 
         print(f"report: {write_page(path, output)}")
+        return 0
+    if is_node(path):
+        from dlio_torch.node.node_page import write_node_page
+
+        node = NodeDirectory(path.expanduser().absolute())
+        print(f"report: {write_node_page(node.read(), node.path, output or node.report)}")
         return 0
     print(f"report: {report_run(path, output)}")
     return 0

@@ -79,6 +79,18 @@ VERBS: dict[str, Verb] = {
         "decoding, assembly of batches.",
         ("headspace recipe=minimal loader.num_workers=2",),
     ),
+    "node": Verb(
+        "what this machine can feed, and which of its limits comes first",
+        "[recipe=...]",
+        "Measures the limits of this machine (storage, decoding, transfer, copies, compute, allreduce), each alone and "
+        "all at the same time, and the throughput of a recipe over engines, workers, affinity and pinned memory, and "
+        "compares them with the demand of the accelerators. The results are in runs/node/<time>; --output writes a "
+        "system file for predict.",
+        (
+            "node",
+            "node recipe=unet3d accelerator=h100 --accelerators 8 --output node.yaml",
+        ),
+    ),
     "launch": Verb(
         "write a job script for Slurm or PBS",
         "[verb] recipe=... time=1h",

@@ -133,6 +133,12 @@ class LoaderConfig:
     multiprocessing_context: Literal["fork", "forkserver", "spawn"] | None = opt(
         None, "start method of worker processes; null: the platform's default"
     )
+    affinity: Literal["none", "numa", "cores"] = opt(
+        "none",
+        "CPUs of worker processes, or of reader threads without workers; none: all that the rank may use; numa: those "
+        "of the NUMA node of the rank's GPU (train.device=cuda), or of the node that the local rank chooses; cores: "
+        "CPUs of its own for each, and the remaining ones for the trainer",
+    )
     read_threads: int = opt(
         0,
         "threads that prefetch batches, in the rank's process or, with engine=decoupled, in each worker; 0: "

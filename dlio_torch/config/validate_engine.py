@@ -26,4 +26,10 @@ def check_engine(config: Config, fail: Fail) -> None:
                     f"only loader.engine={other.name} has this option",
                     f"set loader.engine={other.name}, or leave loader.{name} out",
                 )
+    if config.loader.affinity != "none" and not chosen.demand(config.loader).readers:
+        fail(
+            ["loader.affinity", "loader.num_workers", "loader.read_threads"],
+            "this option places worker processes and reader threads, and this loader has none",
+            "set loader.affinity=none, or loader.num_workers=1 or loader.read_threads=1",
+        )
     chosen.check(config, fail)

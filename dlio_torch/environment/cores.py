@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 from dlio_torch.environment.cgroups import own_groups
@@ -55,16 +56,17 @@ def physical_cores(root: Path = _ROOT) -> int | None:
         return None
 
 
-def idle_core_s(root: Path = _ROOT) -> float | None:
-    """Idle time in seconds since the start of the machine, summed over the cores that this process may run on.
+def idle_core_s(root: Path = _ROOT, cpus: Collection[int] = ()) -> float | None:
+    """Idle time in seconds since the start of the machine, summed over cores.
 
     Args:
         root: folder of ``proc``.
+        cpus: numbers of the cores; empty: those that the calling thread may run on.
 
     Returns:
         ``None`` if the kernel does not show it.
     """
-    names = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+    names = {f"cpu{number}" for number in cpus or os.sched_getaffinity(0)}
     ticks = 0
     try:
         for line in (root / "proc/stat").read_text(encoding="ascii").splitlines():

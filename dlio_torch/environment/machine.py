@@ -6,7 +6,6 @@ torch is never imported here, and no GPU is used: a process that has used CUDA c
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
 import os
 import platform
@@ -22,8 +21,12 @@ from typing import Any
 
 from dlio_torch import __version__
 from dlio_torch.environment.cores import physical_cores, quota_cores, usable_cores
+from dlio_torch.environment.cpu_lists import format_cpus
 from dlio_torch.environment.memory_limits import memory_limit
 from dlio_torch.environment.mounts import describe_mount
+from dlio_torch.environment.nvidia_smi import GpuQueryFailed, mebibytes, query_gpus
+from dlio_torch.environment.topology.host_memory import meminfo
+from dlio_torch.environment.topology.processors import cpu_model
 
 _PACKAGES = (
     "torch", "torchdata", "numpy", "h5py", "pandas", "omegaconf", "horovod", "mpi4py",
@@ -80,11 +83,7 @@ def describe(paths: Mapping[str, Path | str]) -> dict[str, Any]:
 
 
 def _cpu(why: dict[str, str]) -> dict[str, Any]:
-    model = None
-    with contextlib.suppress(OSError):
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-        match = re.search(r"^(?:model name|Model|cpu)\s*:\s*(.+)$", text, re.MULTILINE)
-        model = match[1].strip() if match else None
+    model = cpu_model()
     if model is None:
         why["cpu.model"] = "/proc/cpuinfo names no model"
     quota = quota_cores()
@@ -100,16 +99,12 @@ def _cpu(why: dict[str, str]) -> dict[str, Any]:
         "cores_usable": usable_cores(),
         "cores_quota": quota,
         "cores_physical": physical,
-        "affinity": _ranges(sorted(os.sched_getaffinity(0))),
+        "affinity": format_cpus(os.sched_getaffinity(0)),
     }
 
 
 def _memory(why: dict[str, str]) -> dict[str, int | None]:
-    sizes: dict[str, int] = {}
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-            name, value = line.split(":")
-            sizes[name] = int(value.split()[0]) * 1024
+    sizes = meminfo()
     limit = memory_limit()
     if limit is None or limit >= sizes.get("MemTotal", 1 << 62):
         limit = None
@@ -123,29 +118,20 @@ def _memory(why: dict[str, str]) -> dict[str, int | None]:
 
 def _gpus(why: dict[str, str]) -> list[dict[str, Any]] | None:
     """GPUs by nvidia-smi; None if it fails."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        why["gpus"] = "nvidia-smi is not installed"
-        return None
-    query = "name,memory.total,driver_version,uuid"
     try:
-        answer = subprocess.run(
-            [program, f"--query-gpu={query}", "--format=csv,noheader,nounits"],
-            capture_output=True, text=True, timeout=20, check=True,
-        ).stdout  # fmt: skip
-        rows = [[cell.strip() for cell in line.split(",")] for line in answer.splitlines() if line.strip()]
-        return [
-            {"name": name, "memory_bytes": _mebibytes(memory), "driver": driver, "uuid": uuid}
-            for name, memory, driver, uuid in rows
-        ]
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
-        why["gpus"] = " ".join(f"nvidia-smi failed: {error}".split())
+        rows = query_gpus(("name", "memory.total", "driver_version", "uuid"))
+    except GpuQueryFailed as error:
+        why["gpus"] = error.message
         return None
-
-
-def _mebibytes(cell: str) -> int | None:
-    # "[N/A]" if CPU and GPU share their memory.
-    return int(cell) << 20 if cell.isdigit() else None
+    return [
+        {
+            "name": row["name"],
+            "memory_bytes": mebibytes(row["memory.total"]),
+            "driver": row["driver_version"],
+            "uuid": row["uuid"],
+        }
+        for row in rows
+    ]
 
 
 def _versions(why: dict[str, str]) -> dict[str, str | None]:
@@ -190,14 +176,3 @@ def _git_commit(why: dict[str, str]) -> str | None:
         reason = str(error)
     why["git_commit"] = " ".join(f"git failed: {reason}".split())
     return None
-
-
-def _ranges(numbers: list[int]) -> str:
-    """Formats sorted numbers as ranges, such as ``0-3,8`` for 0, 1, 2, 3, 8."""
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and parts[-1][-1] == number - 1:
-            parts[-1][1:] = [number]
-        else:
-            parts.append([number])
-    return ",".join("-".join(map(str, part)) for part in parts)

@@ -83,16 +83,25 @@ def describe_mount(name: str, path: Path, why: dict[str, str]) -> dict[str, Any]
     return {**result, **mount, "readahead_bytes": readahead}
 
 
-def _find_mount(place: Path) -> dict[str, str | None] | None:
-    """The mount that contains ``place``."""
+def mount_of(place: Path, root: Path = Path("/")) -> Mount | None:
+    """The mount that contains an absolute path; ``None`` if the kernel does not show it.
+
+    Args:
+        place: a path without symbolic links.
+        root: folder of ``proc``.
+    """
     try:
-        around = [mount for mount in mounts() if place.is_relative_to(mount.point)]
+        around = [mount for mount in mounts(root) if place.is_relative_to(mount.point)]
     except OSError:
         return None
-    if not around:
-        return None
     # If several mounts share a mount point, the last one hides the others.
-    best = max(reversed(around), key=lambda mount: len(Path(mount.point).parts))
+    return max(reversed(around), key=lambda mount: len(Path(mount.point).parts), default=None)
+
+
+def _find_mount(place: Path) -> dict[str, str | None] | None:
+    best = mount_of(place)
+    if best is None:
+        return None
     return {
         "mount_point": best.point,
         "device_number": best.device_number,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # they import torch, which generating data does not need
     from dlio_torch.compute.calibrate import Calibration
     from dlio_torch.data.engines.mpiio.reading_ranks import Meeting
     from dlio_torch.data.order.planning import RankOrder
+    from dlio_torch.data.workers.placement import Placement
     from dlio_torch.execution.resume import ResumePoint
     from dlio_torch.storage.cache_state import CacheKeeper
     from dlio_torch.train.position import RunIdentity
@@ -49,6 +50,7 @@ class PlannedRun:
         identity: identity of this order; checkpoints store it, and a run that resumes them must have the same.
         resume: checkpoint of another run after which this one goes on; ``None`` without ``train.resume``.
         mpi_ranks: the ranks that read by MPI-IO; ``None`` for POSIX calls.
+        placement: CPUs of this rank's workers, reader threads and trainer.
     """
 
     prepared: PreparedRun
@@ -56,6 +58,7 @@ class PlannedRun:
     identity: RunIdentity
     resume: ResumePoint | None
     mpi_ranks: Meeting | None
+    placement: Placement
 
     @property
     def first_epoch(self) -> int:

@@ -116,6 +116,8 @@ def prepare(context: RunContext, phases: Sequence[str]) -> PreparedRun:
 
 def plan(context: RunContext, prepared: PreparedRun) -> PlannedRun:
     """Plan the order of samples, and run all checks that are possible before a file is written."""
+    from dlio_torch.data.engines import registry as engines
+    from dlio_torch.data.engines.placement_plan import LocalRank, placement_lines, plan_placement
     from dlio_torch.data.order.planning import left_over, plan_order
     from dlio_torch.execution.resume import find_resume_point, run_identity
     from dlio_torch.preflight.checkpoint_space import checkpoint_space_problem
@@ -135,7 +137,13 @@ def plan(context: RunContext, prepared: PreparedRun) -> PlannedRun:
     if line := left_over(config, manifests["train"], order.train, comm.world_size):
         context.note(line)
     check_duration(config, order, sources)
-    _warn_of_crowded_cores(context, config)
+    hosts = comm.broadcast_object(comm.gather_objects(socket.gethostname()))
+    assert hosts is not None  # the root has them
+    local = LocalRank(comm.local_rank, hosts.count(hosts[comm.rank]))
+    _warn_of_crowded_cores(context, config, local.count)
+    placement = plan_placement(config, engines.facts(config.loader.engine).demand(config.loader), local)
+    for line in placement_lines(config, placement):
+        context.note(line)
     check_sample_shapes(fmt, order.train)
     refuse(resource_problem(config, fmt, order.train, sources, reduces=comm.name != "single"))
     if context.is_rank_zero:
@@ -145,7 +153,7 @@ def plan(context: RunContext, prepared: PreparedRun) -> PlannedRun:
     if resume is not None:
         context.note(resume.line(config))
     check_staging_folder(config, fmt, manifests)
-    return PlannedRun(prepared, order, identity, resume, mpi_ranks)
+    return PlannedRun(prepared, order, identity, resume, mpi_ranks, placement)
 
 
 def write(context: RunContext, planned: PlannedRun, phases: Sequence[str]) -> WrittenRun:
@@ -199,11 +207,10 @@ def report(context: RunContext, trained: TrainedRun) -> ThresholdMissed | None:
     return None
 
 
-def _warn_of_crowded_cores(context: RunContext, config: Config) -> None:
+def _warn_of_crowded_cores(context: RunContext, config: Config, ranks: int) -> None:
     """Warn, on rank 0, if the ranks of its node have far more workers together than the node has cores."""
-    hosts = context.comm.gather_objects(socket.gethostname())
-    if hosts is not None:
-        line = crowded_cores(config, hosts.count(hosts[0]), context.composed.sources)
+    if context.is_rank_zero:
+        line = crowded_cores(config, ranks, context.composed.sources)
         if line is not None:
             print(line, file=sys.stderr)
 

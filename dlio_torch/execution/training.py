@@ -14,6 +14,7 @@ from dlio_torch.compute.emulate import make_emulator
 from dlio_torch.data.dataset.verification import check_counts
 from dlio_torch.data.engines.assemble import Loaders, assemble
 from dlio_torch.data.order.pipe_plan import Plan
+from dlio_torch.data.workers.placement import place_trainer
 from dlio_torch.execution.cleanup import Cleanup
 from dlio_torch.execution.context import RunContext
 from dlio_torch.execution.elastic_position import AfterStep
@@ -59,6 +60,7 @@ def train_rank(
     gpu = use_gpu(comm.local_rank) if needs_gpu(config) else None
     loaders, load_io = _open_loaders(context, written, data)
     cleanup.closing(loaders)
+    cleanup.on_exit(place_trainer(planned.placement))
     start, after_step = _begin(context, planned, loaders)
     checkpointer = _open_checkpointer(context, written, cleanup)
     spin_tail_ns = calibration.spin_tail_ns
@@ -110,9 +112,16 @@ def _open_loaders(context: RunContext, written: WrittenRun, data: TrainingData) 
     planned = written.planned
     config = planned.prepared.config
     before = tree_counters(begins=True) if config.loader.in_memory else None
-    settings = context.watchdog_settings(written.directory.state)
+    settings, placement = context.watchdog_settings(written.directory.state), planned.placement
     loaders = assemble(
-        config, context.format, data.manifests, planned.order, written.recorder, planned.mpi_ranks, settings
+        config,
+        context.format,
+        data.manifests,
+        planned.order,
+        written.recorder,
+        planned.mpi_ranks,
+        settings,
+        placement,
     )
     after = tree_counters() if before is not None else None
     return loaders, after - before if after is not None and before is not None else None
@@ -172,7 +181,7 @@ def _run_loop(
     )
     rates = LiveRates(log, context.comm.world_size, emulates=config.compute.emulated)
     with context.progress.task("training", "steps", rates.text) as update:
-        instruments = Instruments(log, written.recorder, profiler, update)
+        instruments = Instruments(log, written.recorder, profiler, update, written.planned.placement.usable)
         return Trainer(config.train, context.comm, stages, instruments, start, hooks).run()
 
 

@@ -10,6 +10,8 @@ from dlio_torch.config.schema import Config
 from dlio_torch.config.validate import check_world
 from dlio_torch.data.dataset.manifest import Manifest, check_present, data_folder
 from dlio_torch.data.dataset.stored_size import stored_bytes
+from dlio_torch.data.engines import registry as engines
+from dlio_torch.data.engines.placement_plan import LocalRank, placement_lines, plan_placement
 from dlio_torch.data.engines.registry import format_of
 from dlio_torch.data.order.held_plan import fetched_by
 from dlio_torch.data.order.pipe_plan import Plan
@@ -149,6 +151,8 @@ def _problems(
         reduces = True
     if (line := crowded_cores(config, 1, sources)) is not None:
         yield line
+    demand = engines.facts(config.loader.engine).demand(config.loader)
+    yield from placement_lines(config, plan_placement(config, demand, LocalRank(launch.local_rank)))
     problems.append(resource_problem(config, fmt, sampler, sources, reduces=reduces))
     problems.append(checkpoint_space_problem(config, len(sampler), launch.world_size))
     try:

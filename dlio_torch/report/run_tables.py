@@ -22,6 +22,7 @@ from dlio_torch.report.stage_text import stage_words
 from dlio_torch.report.terminal import NOT_MEASURED, unbroken, write
 from dlio_torch.report.trace_text import trace_ends
 from dlio_torch.report.utilisation_text import limits_text
+from dlio_torch.report.workers_text import workers_rows
 from dlio_torch.units import counted, format_duration, format_number, format_rate, format_size, percent
 
 _MOST_RANKS = 16
@@ -156,6 +157,7 @@ def _rows(summary: Mapping[str, Any], *, verbose: bool) -> Iterator[tuple[str, s
             f"{counted(evaluation['steps'], 'step')} of each rank, {counted(evaluation['samples'], 'sample')}"
             + ("" if speed is None else f", {format_number(speed)} samples/s"),
         )
+    yield from workers_rows(summary, verbose=verbose)
     if summary.get("stage") is not None:
         yield "staged", stage_words(summary["stage"])
     if summary.get("mpi_io") is not None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
 import shutil
+from datetime import datetime
 from pathlib import Path
 
 from dlio_torch.errors import PreconditionError
 from dlio_torch.ownership.names import MARKER
 from dlio_torch.syserrors import refused
+
+NODE_FOLDER = "node"
+"""Folder of the results of the verb ``node`` below ``output.root``."""
 
 
 def check_results_folder(path: Path, key: str, source: str, *, empty: bool = True) -> None:
@@ -69,6 +74,27 @@ def claim(path: Path, option: str = "output.dir") -> Path:
             f"{option}={path} is not empty", hint=f"set {option} to a new folder, or remove the existing folder"
         )
     return path
+
+
+def new_folder(parent: Path, now: datetime | None = None) -> Path:
+    """Make a new folder ``<parent>/<YYYYmmdd-HHMMSS>[-n]``; two callers at the same time get two folders.
+
+    Args:
+        parent: made if needed.
+        now: local time in the name; the current time by default.
+
+    Raises:
+        OSError: the folder cannot be made.
+    """
+    parent.mkdir(parents=True, exist_ok=True)
+    stamp, number = (now or datetime.now()).strftime("%Y%m%d-%H%M%S"), 1
+    while True:
+        path = parent / (stamp if number == 1 else f"{stamp}-{number}")
+        # mkdir is a test-and-set that is atomic on every file system.
+        with contextlib.suppress(FileExistsError):
+            path.mkdir()
+            return path
+        number += 1
 
 
 def folder_name(recipe: str) -> str:

@@ -27,7 +27,6 @@ lists the missing ones.
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -39,7 +38,7 @@ from dlio_torch.errors import DataError
 from dlio_torch.files.atomic_file import replaced, writing
 from dlio_torch.ownership.marker import write_marker
 from dlio_torch.ownership.run_files import RUN_FILES
-from dlio_torch.run_directory.results_folder import claim, folder_name
+from dlio_torch.run_directory.results_folder import claim, folder_name, new_folder
 from dlio_torch.syserrors import refused
 
 _PARTS = (
@@ -104,18 +103,9 @@ class RunDir:
 
     @classmethod
     def _new(cls, root: Path | str, recipe: str, now: datetime | None) -> RunDir:
-        stamp = (now or datetime.now()).strftime("%Y%m%d-%H%M%S")
         parent = Path(root).expanduser().absolute() / folder_name(recipe)
         try:
-            parent.mkdir(parents=True, exist_ok=True)
-            number = 1
-            while True:
-                path = parent / (stamp if number == 1 else f"{stamp}-{number}")
-                # mkdir is a test-and-set that is atomic on every file system.
-                with contextlib.suppress(FileExistsError):
-                    path.mkdir()
-                    return cls(path)
-                number += 1
+            return cls(new_folder(parent, now))
         except OSError as error:
             raise refused(
                 f"run directory below {parent} cannot be made", error, elsewhere="set output.root or output.dir"

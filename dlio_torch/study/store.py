@@ -26,7 +26,6 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import IO
 
@@ -34,7 +33,7 @@ from dlio_torch.errors import DataError, PreconditionError
 from dlio_torch.files.atomic_file import replace_text, writing
 from dlio_torch.ownership.marker import write_marker
 from dlio_torch.ownership.names import numbers
-from dlio_torch.run_directory.results_folder import is_vacant
+from dlio_torch.run_directory.results_folder import is_vacant, new_folder
 from dlio_torch.study.model import Study, Trial
 from dlio_torch.study.study_yaml import read, to_yaml
 from dlio_torch.study.trial import discard
@@ -271,15 +270,8 @@ class Store:
 def new_directory(root: Path | str, name: str) -> Path:
     """Make a new folder ``<root>/sweeps/<name>/<time>`` that no other process uses."""
     parent = Path(root).expanduser().absolute() / "sweeps" / name
-    stamp, number = datetime.now().strftime("%Y%m%d-%H%M%S"), 1
     try:
-        parent.mkdir(parents=True, exist_ok=True)
-        while True:
-            place = parent / (stamp if number == 1 else f"{stamp}-{number}")
-            with contextlib.suppress(FileExistsError):
-                place.mkdir()
-                return place
-            number += 1
+        return new_folder(parent)
     except OSError as error:
         raise PreconditionError(
             f"a folder below {parent} cannot be made: {error.strerror}", hint="set output=DIR or output.root"

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from dlio_torch.iotrace.recorder.io_counters import IoCounters
 from dlio_torch.train.order import OrderPart
+from dlio_torch.train.readers import ReaderFigures
 from dlio_torch.train.steps import Steps
 
 Seen = npt.NDArray[np.int64]
@@ -111,6 +112,8 @@ class TrainResult:
         copies_ahead: copies that ran ahead of their steps, ``None`` where each batch was copied in its step, or not.
         pauses: begin and end, by ``time.perf_counter_ns``, of work between epochs that only the measurement needs; no
             other time includes them.
+        readers: worker processes and reader threads at the end of the first epoch with measured steps; ``None`` if the
+            trainer reads, or no such epoch ended.
     """
 
     steps: Steps
@@ -122,3 +125,4 @@ class TrainResult:
     gpu: str | None = None
     copies_ahead: CopyTimes | None = None
     pauses: list[tuple[int, int]] = field(default_factory=list)
+    readers: ReaderFigures | None = None

@@ -22,6 +22,7 @@ from dlio_torch.train.counters import tree_counters
 from dlio_torch.train.evaluation import Evaluation
 from dlio_torch.train.order import OrderChecksum
 from dlio_torch.train.position import TrainingPosition
+from dlio_torch.train.readers import reader_figures, thread_cpus
 from dlio_torch.train.result import EpochFigures, Seen, TrainResult
 from dlio_torch.train.step_spans import StepSpans
 from dlio_torch.train.steps import TRAIN, WARMUP
@@ -66,6 +67,8 @@ class Trainer:
         self._recorder = instruments.recorder
         self._profiler = instruments.profiler
         self._progress = instruments.progress
+        self._cpus = instruments.cpus
+        self._thread_cpus: tuple[str, ...] = ()
         self._restore = start.restore
         self._samples_seen = hooks.samples_seen
         self._before_epoch = hooks.before_epoch
@@ -137,7 +140,7 @@ class Trainer:
                     self._before_epoch(epoch)
                     result.pauses.append((paused, time.perf_counter_ns()))
                 self._comm.barrier()
-                before, idle, began = tree_counters(begins=True), idle_core_s(), time.perf_counter_ns()
+                before, idle, began = tree_counters(begins=True), idle_core_s(cpus=self._cpus), time.perf_counter_ns()
                 seen: list[Seen] | None = [] if self._samples_seen is not None else None
                 if epoch == self._first[0] and self._first[1]:
                     every_steps = self._config.eval_every_steps
@@ -149,16 +152,26 @@ class Trainer:
                 if every and epoch % every == 0:
                     self._evaluation.run(epoch)
                 self._log.flush()
-                ended, idle_then, after = time.perf_counter_ns(), idle_core_s(), tree_counters()
+                ended, idle_then, after = time.perf_counter_ns(), idle_core_s(cpus=self._cpus), tree_counters()
                 self._recorder.add("epoch", began, ended)
                 io = after - before if after is not None and before is not None else None
                 idle = idle_then - idle if idle_then is not None and idle is not None else None
                 first = self._first[1] + 1 if epoch == self._first[0] else 1
                 order = self._order.end()
                 result.epochs.append(EpochFigures(epoch, (ended - began) * 1e-9, io, idle, order, first))
-                if self._samples_seen is not None and seen is not None:
-                    self._samples_seen(epoch, np.concatenate([np.zeros(0, np.int64), *seen]))
+                if self._after_epoch(epoch, seen, result):
                     result.pauses.append((ended, time.perf_counter_ns()))
+
+    def _after_epoch(self, epoch: int, seen: list[Seen] | None, result: TrainResult) -> bool:
+        """Measure the readers after the first epoch with measured steps, and check samples; whether that took time."""
+        measured = self._done - self._before > self._config.warmup_steps
+        begins = measured and result.readers is None
+        if begins:
+            result.readers = reader_figures(self._loader, self._thread_cpus)
+        if self._samples_seen is not None and seen is not None:
+            self._samples_seen(epoch, np.concatenate([np.zeros(0, np.int64), *seen]))
+            return True
+        return begins and result.readers is not None
 
     def _epoch(self, epoch: int, seen: list[Seen] | None, result: TrainResult) -> None:
         clock = time.perf_counter_ns
@@ -170,6 +183,8 @@ class Trainer:
         steps = len(self._loader)
         total = steps * self._config.epochs
         batches = self._loader.epoch(epoch - 1)
+        if result.readers is None:
+            self._thread_cpus = thread_cpus(self._loader)
         fetch, read_on = self._fetch(batches), batches.read_on
         copies, after_step, order = self._copies, self._after_step, self._order
         batch: Batch | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -82,12 +82,14 @@ class Instruments:
         recorder: takes the spans, after the loop.
         profiler: torch.profiler around the first steps.
         progress: called after steps with the number of steps done and the number of all steps.
+        cpus: CPUs whose idle time is measured; empty: those of the trainer's thread.
     """
 
     log: StepLog
     recorder: Recorder
     profiler: ProfilerSession
     progress: Progress
+    cpus: Collection[int] = ()
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from ranks import clean_environ
 from dlio_torch.commands.command_line import FLAGS
 from dlio_torch.commands.verbs import VERBS
 
-DRY = ("sweep", "tune", "headspace")  # they take minutes: their plans are made
+DRY = ("sweep", "tune", "headspace", "node")  # they take minutes: their plans are made
 ELSEWHERE = ("doctor", "predict", "run", "generate", "compare", "import-dlio", "trace")  # README has the same
 PROGRAM = "open('data.bin', 'wb').write(bytes(5000)); open('data.bin', 'rb').read()"
 WORKLOAD = """

@@ -70,6 +70,13 @@ class Manifest:
         """Returns a manifest of the same files below another folder."""
         return replace(self, _folder=folder)
 
+    def part(self, files: range) -> Manifest:
+        """Returns a manifest of consecutive files of this one."""
+        names = [self.path_text(file).removeprefix(f"{self._folder}/") for file in files]
+        counts = FileCounts(self._counts[files.start : files.stop])
+        first = self.first_sample + self._counts.before(files.start)
+        return replace(self, first_sample=first, _counts=counts, _files=Names(names), _subfolders=0, bytes=None)
+
     def path(self, file: int) -> Path:
         """Path of file number ``file``."""
         return Path(self.path_text(file))

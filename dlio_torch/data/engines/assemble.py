@@ -17,6 +17,7 @@ from dlio_torch.data.engines.replay_reads import serve
 from dlio_torch.data.engines.sources import Loading
 from dlio_torch.data.order.held_plan import HeldPlan
 from dlio_torch.data.order.planning import RankOrder
+from dlio_torch.data.workers.placement import UNPLACED, Placement
 from dlio_torch.formats.core.format import Format
 from dlio_torch.iotrace.recorder.spans import Recorder
 from dlio_torch.supervision.watchdog import NO_WATCHDOG, WatchdogSettings
@@ -56,6 +57,7 @@ def assemble(
     recorder: Recorder,
     meeting: Meeting | None = None,
     watchdog: WatchdogSettings = NO_WATCHDOG,
+    placement: Placement = UNPLACED,
 ) -> Loaders:
     """Make the loaders of one rank.
 
@@ -69,6 +71,7 @@ def assemble(
         recorder: takes the spans.
         meeting: the ranks that read by MPI-IO; ``None``: files are read by POSIX calls.
         watchdog: settings of the watchdog for late batches.
+        placement: CPUs of workers or reader threads.
 
     Raises:
         DataError: a file that is read first cannot be read.
@@ -93,11 +96,13 @@ def assemble(
     eval_loader = None
     if evaluation is not None:
         eval_source = loading.source(manifests["eval"], evaluation, 1)
-        eval_loader = BatchLoader(config.loader, eval_source, evaluation, watchdog=watchdog, tensors=tensors)
+        eval_loader = BatchLoader(
+            config.loader, eval_source, evaluation, watchdog=watchdog, tensors=tensors, placement=placement
+        )
     load_s = time.perf_counter() - began if loading.in_memory_bytes is not None else None
     feed = (
-        HeldLoader(config.loader, source, sampler, watchdog=watchdog, tensors=tensors)
+        HeldLoader(config.loader, source, sampler, watchdog=watchdog, tensors=tensors, placement=placement)
         if isinstance(sampler, HeldPlan)
-        else BatchLoader(config.loader, source, sampler, watchdog=watchdog, tensors=tensors)
+        else BatchLoader(config.loader, source, sampler, watchdog=watchdog, tensors=tensors, placement=placement)
     )
     return Loaders(feed, eval_loader, load_s, loading.in_memory_bytes)

@@ -7,6 +7,7 @@ option of each: the rank's own process reads ahead, as larcv's queue or TensorFl
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from multiprocessing.process import BaseProcess
@@ -25,6 +26,7 @@ from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.pipeline.stream import PipeStream
 from dlio_torch.data.workers.descriptor_limits import TooManyFiles
 from dlio_torch.data.workers.exits import WorkerSignals
+from dlio_torch.data.workers.placement import UNPLACED, Placement
 from dlio_torch.data.workers.transfer_errors import drop_frames
 from dlio_torch.data.workers.worker_errors import NoBatch, explain
 from dlio_torch.errors import DlioError, PreconditionError
@@ -47,6 +49,10 @@ class Engine(Protocol):
     @property
     def workers(self) -> Sequence[BaseProcess]:
         """The worker processes; empty for engines without them."""
+
+    @property
+    def threads(self) -> Sequence[threading.Thread]:
+        """The reader threads of this process; empty for engines without them."""
 
     def start(self, epoch: int, step: int) -> Iterator[Fetched]:
         """Start the batches of ``epoch`` from ``step`` on; the rest of the previous epoch is dropped."""
@@ -104,6 +110,7 @@ class BatchLoader:
         sampler: which numbers, in which order.
         watchdog: settings for waits for a batch that take long.
         tensors: of a batch.
+        placement: CPUs of workers or reader threads.
 
     Raises:
         PreconditionError: ``loader.pin_memory`` without a GPU.
@@ -117,6 +124,7 @@ class BatchLoader:
         *,
         watchdog: WatchdogSettings = NO_WATCHDOG,
         tensors: int = 1,
+        placement: Placement = UNPLACED,
     ) -> None:
         if config.pin_memory and not torch.cuda.is_available():
             raise PreconditionError(
@@ -143,7 +151,7 @@ class BatchLoader:
         if isinstance(source, ReplayedBatches):
             self._engine = source
         else:
-            self._engine = registry.create(config, source, sampler, self.limits)
+            self._engine = registry.create(config, source, sampler, self.limits, placement)
 
     def __len__(self) -> int:
         """Number of batches in an epoch."""
@@ -178,6 +186,10 @@ class BatchLoader:
     def workers(self) -> Sequence[BaseProcess]:
         """The worker processes that read batches; empty if there are none."""
         return self._engine.workers
+
+    def threads(self) -> Sequence[threading.Thread]:
+        """The threads of this process that read batches; empty if there are none."""
+        return self._engine.threads
 
     def _check_workers(self) -> None:
         """Check workers for unexpected exits; called by the watchdog's thread during a wait for a batch."""

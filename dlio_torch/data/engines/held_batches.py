@@ -9,6 +9,7 @@ from __future__ import annotations
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.engines.batch_loader import Batches, BatchLoader, Source
 from dlio_torch.data.order.held_plan import HeldPlan
+from dlio_torch.data.workers.placement import UNPLACED, Placement
 from dlio_torch.formats.core.batch import Batch
 from dlio_torch.supervision.watchdog import NO_WATCHDOG, WatchdogSettings
 
@@ -60,6 +61,8 @@ class HeldLoader(BatchLoader):
         source: see :class:`BatchLoader`.
         plan: the batches and how long each is held.
         watchdog: see :class:`BatchLoader`.
+        tensors: see :class:`BatchLoader`.
+        placement: see :class:`BatchLoader`.
     """
 
     def __init__(
@@ -70,8 +73,9 @@ class HeldLoader(BatchLoader):
         *,
         watchdog: WatchdogSettings = NO_WATCHDOG,
         tensors: int = 1,
+        placement: Placement = UNPLACED,
     ) -> None:
-        super().__init__(config, source, plan.fetched, watchdog=watchdog, tensors=tensors)
+        super().__init__(config, source, plan.fetched, watchdog=watchdog, tensors=tensors, placement=placement)
         self._plan = plan
         self._used = 0
 

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
+from dlio_torch.data.workers.placement import UNPLACED, Placement
 from dlio_torch.data.workers.worker_errors import no_batch
 from dlio_torch.errors import RunFailed
 
@@ -140,13 +141,20 @@ class ReadAhead(Generic[T]):
     Args:
         depth: items that are ready or being read at any time.
         timeout_s: seconds to wait for an item; 0 disables the limit.
+        placement: CPUs of the threads.
     """
 
-    def __init__(self, depth: int, timeout_s: float) -> None:
+    def __init__(self, depth: int, timeout_s: float, placement: Placement = UNPLACED) -> None:
+        self._placement = placement
         self._depth = depth
         self._timeout = timeout_s or None
         self._readers: list[_ReaderThread[T]] = []
         self._items: Items[T] | None = None
+
+    @property
+    def threads(self) -> list[threading.Thread]:
+        """The threads, in the order of iterators."""
+        return [reader.thread for reader in self._readers]
 
     def start(self, sources: Sequence[Iterator[T]]) -> Items[T]:
         """Start reading and iterate over ``sources`` in round robin.
@@ -158,6 +166,7 @@ class ReadAhead(Generic[T]):
             self._items.drop(self._timeout)
         while len(self._readers) < len(sources):
             self._readers.append(_ReaderThread(len(self._readers)))
+        self._placement.place_threads(self.threads)
         self._items = Items(self._readers, sources, self._depth, self._timeout)
         return self._items
 

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from dlio_torch.data.order.sampler import BatchSampler
     from dlio_torch.data.workers.descriptor_limits import OpenFiles
     from dlio_torch.data.workers.exits import WorkerLimits
+    from dlio_torch.data.workers.placement import Placement
     from dlio_torch.formats.core.format import Format
 
-    Builder = Callable[[LoaderConfig, Source, BatchSampler | PipePlan, WorkerLimits], Engine]
-    """Function that creates an engine from the options of ``loader``, source, sampler and limits of workers."""
+    Builder = Callable[[LoaderConfig, Source, BatchSampler | PipePlan, WorkerLimits, Placement], Engine]
+    """Function that creates an engine from the options of ``loader``, source, sampler, limits and placement."""
 
 BUILTIN: dict[str, str] = {
     "dataloader": "dlio_torch.data.engines.torch_loader.facts:DataLoaderFacts",
@@ -43,10 +44,16 @@ def all_facts() -> list[EngineFacts]:
     return [facts(name) for name in BUILTIN]
 
 
-def create(config: LoaderConfig, source: Source, sampler: BatchSampler | PipePlan, limits: WorkerLimits) -> Engine:
+def create(
+    config: LoaderConfig,
+    source: Source,
+    sampler: BatchSampler | PipePlan,
+    limits: WorkerLimits,
+    placement: Placement,
+) -> Engine:
     """Creates the engine that ``loader.engine`` names."""
     build: Builder = _loaded(facts(config.engine).builder)
-    return build(config, source, sampler, limits)
+    return build(config, source, sampler, limits, placement)
 
 
 def open_files(config: LoaderConfig, tensors: int = 1) -> OpenFiles:

@@ -16,6 +16,7 @@ of a batch names the samples that are really in it.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
@@ -146,6 +147,11 @@ class ReplayedBatches:
     @property
     def workers(self) -> list[BaseProcess]:
         """Empty: there are no worker processes."""
+        return []
+
+    @property
+    def threads(self) -> list[threading.Thread]:
+        """Empty: there are no reader threads."""
         return []
 
     def start(self, epoch: int, step: int) -> Iterator[Fetched]:

@@ -14,6 +14,7 @@ from types import TracebackType
 
 from dlio_torch.data.workers.descriptor_limits import EXIT_CODE, TooManyFiles, is_too_many
 from dlio_torch.data.workers.exits import WorkerLimits, exit_in, exit_of
+from dlio_torch.data.workers.placement import UNPLACED, Placement, place_process
 from dlio_torch.data.workers.transfer_errors import not_started, report_failures
 from dlio_torch.errors import DlioError, RunFailed
 from dlio_torch.supervision.crashes import report_crashes
@@ -77,7 +78,7 @@ def explain(
 _LONGEST_FOLDER = 107 - len("/pymp-xxxxxxxx/listener-xxxxxxxx")
 
 
-def begin_worker(worker: int, folder: str, tied: bool = False) -> None:
+def begin_worker(worker: int, folder: str, tied: bool = False, placement: Placement = UNPLACED) -> None:
     """Set up a loader worker: its temporary folder is removed by the trainer, even if the worker is killed.
 
     Workers pass descriptors of shared memory through sockets in a folder of their own, which a killed worker would
@@ -88,7 +89,9 @@ def begin_worker(worker: int, folder: str, tied: bool = False) -> None:
         folder: temporary folder of the trainer.
         tied: whether the kernel ends the worker with the thread that started it; torch's own workers check every five
             seconds whether their trainer still runs.
+        placement: CPUs of the workers.
     """
+    place_process(os.getpid(), placement.of_reader(worker))
     if tied:
         die_with_parent()
     without_last_words(worker)

@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal
 
-from dlio_torch.units import SIZE_UNITS
+from dlio_torch.units import SIZE_UNITS, format_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 BLACK, SLATE, GREY = "#222222", "#5C677D", "#A3A3A3"
@@ -146,6 +147,16 @@ def time_axis(axes: Axes, end: float, unit: str) -> None:
     """Labels the time axis of the lowest plot, from the start to ``end``, with ``unit``."""
     axes.set_xlim(0, end if end > 0 else 1)
     axes.set_xlabel(f"time ({unit})")
+
+
+def log_ticks(axis: Axis, smallest: float, largest: float) -> None:
+    """Sets ticks with plain numbers on a logarithmic axis from ``smallest`` to ``largest``."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    steps = (1.0, 2.0, 5.0) if largest / smallest < 300 else (1.0,)
+    axis.set_major_locator(LogLocator(10, subs=steps))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def legend(

@@ -18,6 +18,7 @@ from dlio_torch.report.html.theme import (
     VERMILLION,
     WIDTH,
     clean,
+    log_ticks,
 )
 from dlio_torch.study.metrics import Metric
 from dlio_torch.study.model import Axis
@@ -96,13 +97,8 @@ def metric_axis(axes: Axes, metric: Metric, values: Sequence[float], unit: str) 
 
 def logarithmic(axes: Axes, smallest: float, largest: float) -> None:
     """Sets a logarithmic ordinate with plain numbers."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
     axes.set_yscale("log")
-    steps = (1.0, 2.0, 5.0) if largest / smallest < 300 else (1.0,)
-    axes.yaxis.set_major_locator(LogLocator(10, subs=steps))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    log_ticks(axes.yaxis, smallest, largest)
     axes.set_ylim(smallest / 1.4, largest * 1.4)
 
 

@@ -96,7 +96,7 @@ SOURCES: dict[str, tuple[list[str], dict[str, Any], list[str]]] = {
         {"dlio_torch.storage.local.cache_process.cached_shares": lambda paths, probes: [None] * len(paths)},
         ["io.cached_share_before", "io.per_rank.cached_share", "cache.prepared.cached_share"],
     ),
-    "idle ticks": ([], {"dlio_torch.train.trainer.idle_core_s": lambda: None}, ["epochs.idle_cores"]),
+    "idle ticks": ([], {"dlio_torch.train.trainer.idle_core_s": lambda cpus: None}, ["epochs.idle_cores"]),
     "spans": (["trace.spans=false"], {}, ["stalls", "overlap", "posix"]),
     "compute": (
         ["compute=none"],

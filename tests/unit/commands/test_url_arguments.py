@@ -35,7 +35,7 @@ def arguments() -> list[tuple[list[str], str]]:
         lines.append((["launch", verb, RECIPE, *job, f"output={URL}"], f"output={URL}"))
     for verb in PATH_WORDS:
         lines.append(([verb, *WORDS[verb], URL], f"{verb} {URL}"))
-    for verb in ("run", "generate", "train", "show", "sweep", "tune", "headspace", "doctor", "clean"):
+    for verb in ("run", "generate", "train", "show", "sweep", "tune", "headspace", "node", "doctor", "clean"):
         lines.append(([verb, f"recipe={URL}"], f"recipe={URL}"))
     return lines
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from dlio_torch import __version__
-from dlio_torch.environment.machine import _ranges, describe
+from dlio_torch.environment.cpu_lists import format_cpus
+from dlio_torch.environment.machine import describe
 from dlio_torch.environment.mounts import _find_mount, _unescape, describe_mount
 from dlio_torch.iotrace.recorder.io_counters import IoCounters, io_counters
 from dlio_torch.storage.local.eviction import MEMORY_FILE_SYSTEMS, evict
@@ -60,7 +61,7 @@ def test_mount_points_with_blanks_are_understood() -> None:
 
 @pytest.mark.parametrize(("numbers", "text"), [([], ""), ([0], "0"), ([0, 1, 2, 3, 8], "0-3,8"), ([1, 3, 4], "1,3-4")])
 def test_affinity_is_short(numbers: list[int], text: str) -> None:
-    assert _ranges(numbers) == text
+    assert format_cpus(numbers) == text
 
 
 def test_describing_imports_neither_torch_nor_h5py() -> None:

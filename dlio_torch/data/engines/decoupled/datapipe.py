@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,6 +13,7 @@ from dlio_torch.data.dataset.fetched import Fetched
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
 from dlio_torch.data.engines.decoupled.engine import DecoupledEngine
 from dlio_torch.data.order.orders import BatchProducer, Indices
+from dlio_torch.data.workers.placement import UNPLACED, Placement
 
 
 class ListedBatches:
@@ -44,10 +46,18 @@ class ExtentReader(IterDataPipe[Fetched]):
         batches: lists of sample numbers.
         source: what is read.
         config: the options of ``loader``.
+        placement: CPUs of the threads.
     """
 
-    def __init__(self, batches: IterDataPipe[list[int]], source: DecoupledSource, config: LoaderConfig) -> None:
+    def __init__(
+        self,
+        batches: IterDataPipe[list[int]],
+        source: DecoupledSource,
+        config: LoaderConfig,
+        placement: Placement = UNPLACED,
+    ) -> None:
         super().__init__()
+        self._placement = placement
         self._batches = batches
         self._listed = ListedBatches()
         self._config, self._source = config, source
@@ -56,8 +66,13 @@ class ExtentReader(IterDataPipe[Fetched]):
     def __iter__(self) -> Iterator[Fetched]:
         self._listed.batches = [np.array(batch, np.int64) for batch in self._batches]
         if self._engine is None:  # its memory is used again by the next iteration
-            self._engine = DecoupledEngine(self._config, self._source, self._listed)
+            self._engine = DecoupledEngine(self._config, self._source, self._listed, placement=self._placement)
         yield from self._engine.start(0, 0)
+
+    @property
+    def threads(self) -> list[threading.Thread]:
+        """The reader threads of the current iteration."""
+        return [] if self._engine is None else self._engine.threads
 
     def close(self) -> None:
         """End the threads; a second call does nothing."""

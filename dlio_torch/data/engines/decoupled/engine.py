@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import resource
+import threading
 import time
 from dataclasses import replace
 from itertools import islice
@@ -29,6 +30,7 @@ from dlio_torch.data.order.orders import BatchProducer
 from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.order.stream_plan import StreamPlan
+from dlio_torch.data.workers.placement import UNPLACED, Placement
 from dlio_torch.formats.core.direct_file import BLOCK
 from dlio_torch.formats.core.format import Format
 from dlio_torch.native.direct import DirectMover
@@ -68,6 +70,7 @@ class DecoupledEngine:
         mover: reads and copies; ``None``: the best of this machine.
         blocks: the memory of batches; ``None``: of this process.
         share: which of how many shares of the groups, or parts of a plan, this engine makes.
+        placement: CPUs of the reader threads.
 
     Attributes:
         blocks: the memory of batches.
@@ -82,7 +85,9 @@ class DecoupledEngine:
         *,
         blocks: BlockPool | None = None,
         share: tuple[int, int] = (0, 1),
+        placement: Placement = UNPLACED,
     ) -> None:
+        self._placement = placement
         self._config = config
         self._source = source
         self._sampler = sampler
@@ -120,6 +125,11 @@ class DecoupledEngine:
         """Empty, because threads read."""
         return []
 
+    @property
+    def threads(self) -> list[threading.Thread]:
+        """The reader threads of the current epoch."""
+        return [] if self._epoch is None else self._epoch.threads
+
     def start(self, epoch: int, step: int) -> Epoch:
         """Start the batches of ``epoch`` from ``step`` on."""
         self._stop()
@@ -135,6 +145,7 @@ class DecoupledEngine:
             in_order=config.in_order,
             timeout_s=config.timeout_s,
         )
+        self._placement.place_threads(self._epoch.threads)
         return self._epoch
 
     def _groups(self, epoch: int, step: int, each: int, size: float) -> BatchGroups:

@@ -35,6 +35,7 @@ from dlio_torch.data.engines.torch_loader.engine import DataLoaderEngine, over_i
 from dlio_torch.data.order.pipe_plan import PipePlan, round_robin
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.workers.exits import WorkerLimits
+from dlio_torch.data.workers.placement import UNPLACED, Placement
 from dlio_torch.native.extents import open_mover
 
 _PARENT_S = 2.0
@@ -49,6 +50,7 @@ class WorkersEngine:
         source: what is read.
         sampler: which samples, in which order; a plan has a part for each worker.
         limits: those that workers may meet; ``None``: of ``config``.
+        placement: CPUs of the workers, reader threads included.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class WorkersEngine:
         source: DecoupledSource,
         sampler: BatchSampler | PipePlan,
         limits: WorkerLimits | None = None,
+        placement: Placement = UNPLACED,
     ) -> None:
         limits = limits or worker_limits(config)
         self._plan = sampler if isinstance(sampler, PipePlan) and config.in_order else None
@@ -67,7 +70,8 @@ class WorkersEngine:
         self._groups = WorkerGroups(config, source, sampler, self._shared)
         # Two groups are asked for; how many are made meanwhile is the affair of the worker.
         options = replace(config, read_threads=0, prefetch_factor=2, pin_memory=False)
-        self._loaders = DataLoaderEngine(options, self._begin, [over_iterable(options, self._groups)], limits=limits)
+        groups = over_iterable(options, self._groups)
+        self._loaders = DataLoaderEngine(options, self._begin, [groups], limits=limits, placement=placement)
 
     @property
     def blocks_made(self) -> int:
@@ -78,6 +82,11 @@ class WorkersEngine:
     def workers(self) -> list[BaseProcess]:
         """The worker processes."""
         return self._loaders.workers
+
+    @property
+    def threads(self) -> list[threading.Thread]:
+        """Empty, because the threads of workers read."""
+        return []
 
     def start(self, epoch: int, step: int) -> Iterator[Fetched]:
         """Start the batches of ``epoch`` from ``step`` on."""

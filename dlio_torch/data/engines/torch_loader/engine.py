@@ -23,6 +23,7 @@ from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.pipeline.sample_pipes import BatchIndices, EpochBatches, PlainIterable
 from dlio_torch.data.pipeline.stream import PipeStream
 from dlio_torch.data.workers.exits import WorkerLimits, WorkerSignals
+from dlio_torch.data.workers.placement import UNPLACED, Placement
 from dlio_torch.data.workers.worker_errors import begin_worker
 from dlio_torch.data.workers.worker_process import remove_segments, workers_folder
 from dlio_torch.environment import private_names
@@ -39,7 +40,11 @@ def _nothing() -> None:
 
 
 def build(
-    config: LoaderConfig, source: Source, sampler: BatchSampler | PipePlan, limits: WorkerLimits
+    config: LoaderConfig,
+    source: Source,
+    sampler: BatchSampler | PipePlan,
+    limits: WorkerLimits,
+    placement: Placement = UNPLACED,
 ) -> DataLoaderEngine:
     """Builds the engine for a rank's batches: one DataLoader, or one for each reader thread.
 
@@ -48,10 +53,11 @@ def build(
         source: reads batches of sample numbers, or the pipes that ``sampler`` is the plan of.
         sampler: which samples, in which order.
         limits: those that workers may meet.
+        placement: CPUs of workers or reader threads.
     """
     if isinstance(source, PipeStream):
         pipes = [over_pipe(config, pipe) for pipe in source.pipes]
-        return DataLoaderEngine(config, source.begin, pipes, source.end, limits)
+        return DataLoaderEngine(config, source.begin, pipes, source.end, limits, placement)
     assert isinstance(source, CatchingDataset)  # Loading.source() gives this engine no other
     if isinstance(sampler, PipePlan):
         raise ValueError("a plan of pipes needs a source that is a pipe")
@@ -59,7 +65,7 @@ def build(
     batches = [EpochBatches(sampler, share, shares) for share in range(shares)]
     loaders = [over_samples(config, source, share) for share in batches]
     begins = [source.begin, *(share.begin for share in batches)]
-    return DataLoaderEngine(config, in_sequence(begins), loaders, limits=limits)
+    return DataLoaderEngine(config, in_sequence(begins), loaders, limits=limits, placement=placement)
 
 
 class DataLoaderEngine:
@@ -71,6 +77,7 @@ class DataLoaderEngine:
         loaders: one for each thread.
         end: lets nobody wait for another thread's read.
         limits: those that workers may meet; ``None``: of ``config``.
+        placement: CPUs of workers or reader threads.
     """
 
     def __init__(
@@ -80,7 +87,9 @@ class DataLoaderEngine:
         loaders: Sequence[DataLoader[Any]],
         end: Callable[[], None] = _nothing,
         limits: WorkerLimits | None = None,
+        placement: Placement = UNPLACED,
     ) -> None:
+        self._placement = placement
         self._persistent = config.persistent_workers
         self._has_workers = config.num_workers > 0
         self._begin = begin
@@ -93,13 +102,18 @@ class DataLoaderEngine:
             self._folder, self._let_go = workers_folder(self)
         self._limits = limits or worker_limits(config)
         self._read_ahead: ReadAhead[Fetched] | None = (
-            ReadAhead(config.prefetch_batches, config.timeout_s) if config.read_threads else None
+            ReadAhead(config.prefetch_batches, config.timeout_s, placement) if config.read_threads else None
         )
 
     @property
     def workers(self) -> list[BaseProcess]:
         """See ``loader.Engine``."""
         return [worker for iterator in self._running for worker in private_names.loader_workers(iterator)]
+
+    @property
+    def threads(self) -> Sequence[threading.Thread]:
+        """See ``loader.Engine``."""
+        return () if self._read_ahead is None else self._read_ahead.threads
 
     def start(self, epoch: int, step: int) -> Iterator[Fetched]:
         """See ``loader.Engine``."""
@@ -109,7 +123,7 @@ class DataLoaderEngine:
         # A worker could not outlive the thread that starts it, which is to be one that lasts.
         tied = threading.current_thread() is threading.main_thread()
         for loader in self._loaders if self._has_workers else ():
-            loader.worker_init_fn = partial(begin_worker, folder=self._folder, tied=tied)
+            loader.worker_init_fn = partial(begin_worker, folder=self._folder, tied=tied, placement=self._placement)
         self._running = [iter(loader) for loader in self._loaders]
         if self._has_workers:
             WorkerSignals.install(self._limits)

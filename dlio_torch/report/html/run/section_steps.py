@@ -10,10 +10,11 @@ import pandas as pd
 from dlio_torch.analysis.step_metrics import SHARES
 from dlio_torch.iotrace.figures.breakdown import CATEGORIES, breakdown
 from dlio_torch.report.html.bar_figure import bar_figure
-from dlio_torch.report.html.page_blocks import NOT_MEASURED, Absent, Block, Figure, Section, Table
+from dlio_torch.report.html.page_blocks import NOT_MEASURED, Absent, Block, Facts, Figure, Section, Table
 from dlio_torch.report.html.run.step_figure import step_figure
 from dlio_torch.report.html.run.view import View
 from dlio_torch.report.html.theme import PARTS, time_unit
+from dlio_torch.report.workers_text import workers_rows
 from dlio_torch.units import format_duration, percent
 
 _MOST_BARS = 16
@@ -69,6 +70,8 @@ def step_section(view: View) -> Section:
         blocks.append(Figure(drawn.svg, "Time of each training step, by part", caption, view.status_spans))
     if view.summary is not None and view.summary["step"]["duration_s"] is not None:
         blocks.append(_parts_table(view.summary))
+    if view.summary is not None and (facts := list(workers_rows(view.summary))):
+        blocks.append(Facts(facts))
     if not blocks:
         blocks.append(Absent("Only evaluation steps were recorded."))
     return Section("steps", "Steps", blocks)

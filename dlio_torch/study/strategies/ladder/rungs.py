@@ -25,9 +25,7 @@ AXIS = "rung"
 CONFIGURED, DEVICE, READS, DECODE, HAND_OVER = LADDER = ("configured", "device", "reads", "decode", "hand_over")
 TRAINER, LOADER = "trainer", "loader"
 
-_NO_EXTRAS = (
-    "train.device=cpu",
-    "train.allreduce_bytes=0",
+WITHOUT_EXTRAS = (
     "train.eval_every_epochs=0",
     "train.eval_every_steps=0",
     "checkpoint.kind=none",
@@ -35,6 +33,8 @@ _NO_EXTRAS = (
     "checkpoint.every_epochs=0",
     "checkpoint.restore=false",
 )
+"""Arguments of a run that neither evaluates nor saves checkpoints."""
+_NO_EXTRAS = ("train.device=cpu", "train.allreduce_bytes=0", *WITHOUT_EXTRAS)
 _ANY_CACHE = ("cache.state=as_is", "cache.every_epoch=false")  # nothing is read in the steps
 _WARM = ("cache.state=warm", "dataset.direct_io=false")
 

@@ -80,12 +80,13 @@ def all_choices(config: Config, *, cores: int, gpus: bool, fixed: Collection[str
 
 
 def worker_resets(config: Config, fixed: Collection[str]) -> tuple[str, ...]:
-    """Arguments that a loader without workers needs, because the recipe has options of workers."""
+    """Arguments that a loader without workers needs, because the recipe has options of readers."""
     loader = config.loader
     resets = {
         PREFETCH: ("null", loader.prefetch_factor is not None),
         PERSISTENT: ("false", loader.persistent_workers),
         "loader.multiprocessing_context": ("null", loader.multiprocessing_context is not None),
+        "loader.affinity": ("none", loader.affinity != "none"),
     }
     return tuple(f"{key}={value}" for key, (value, needed) in resets.items() if needed and key not in fixed)
 

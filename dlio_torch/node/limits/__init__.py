@@ -1,0 +1,1 @@
+"""Measurement of the limits of one machine, in samples of a recipe per second."""
