@@ -46,6 +46,7 @@ MEMBERS = (
     "same_behaviour",
     "tune_search",
     "published_studies",
+    "au_truth",
 )
 
 
