@@ -23,7 +23,7 @@ from benchmarks.harness.rounds import Figures, Unavailable, interleave, rounds_o
 from benchmarks.harness.tables import Missing, Part, Row, Table
 from dlio_torch.errors import RunFailed
 from dlio_torch.node.combinations import KEYS, label
-from dlio_torch.study.process import emulator, environment, run_process
+from dlio_torch.supervision.run_process import emulator, environment, run_process
 
 NAME = "node_check"
 GOAL = 0.1

@@ -49,6 +49,7 @@ MEMBERS = (
     "tune_search",
     "published_studies",
     "gds",
+    "au_truth",
 )
 
 

@@ -263,7 +263,5 @@ def _split(rows: pd.DataFrame, by: Sequence[str]) -> dict[tuple[int, ...], pd.Da
     if not len(rows):
         return {}
     columns = [rows[name].to_numpy() for name in by]
-    groups = group(columns)
-    order = np.argsort(groups.codes, kind="stable")
-    pieces = np.split(order, np.cumsum(groups.counts())[:-1])
+    pieces = group(columns).split()
     return {tuple(int(column[piece[0]]) for column in columns): rows.iloc[piece] for piece in pieces}

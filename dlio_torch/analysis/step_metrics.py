@@ -117,20 +117,32 @@ def summarise(
 
 
 def _au_interval(measured: Sequence[RankSteps], known: Sequence[float]) -> list[float] | None:
-    """Confidence interval (95 %) of the mean utilisation, by batch means; None for fewer than 20 steps.
+    """Confidence interval of the mean utilisation, see :func:`ratio_interval`.
 
     The steps of each rank are cut into ten batches of neighbours, whose utilisations (means over ranks) are taken for
     independent (method of batch means, Law and Kelton, Simulation Modeling and Analysis).
     """
-    if not known or min(rank.train.size for rank in measured) < 2 * _BATCHES:
+    if not known:
+        return None
+    computed = [rank.train["requested_ns"] * _S for rank in measured]
+    return ratio_interval(computed, [rank.train_duration * _S for rank in measured], float(np.mean(known)))
+
+
+def ratio_interval(computed: Sequence[NDArray[Any]], spent: Sequence[NDArray[Any]], mean: float) -> list[float] | None:
+    """Confidence interval (95 %) of a mean utilisation, by batch means; None for fewer than 20 steps of some rank.
+
+    Args:
+        computed: for each rank, the requested compute time of each step, s.
+        spent: for each rank, the duration of each step, s.
+        mean: the mean utilisation.
+    """
+    if min(steps.size for steps in spent) < 2 * _BATCHES:
         return None
     ratios = []
-    for rank in measured:
-        first = np.linspace(0, rank.train.size, _BATCHES, endpoint=False).astype(int)
-        spent = np.add.reduceat(rank.train_duration, first)
-        ratios.append(np.add.reduceat(rank.train["requested_ns"], first) / np.maximum(spent, 1))
+    for done, took in zip(computed, spent, strict=True):
+        first = np.linspace(0, took.size, _BATCHES, endpoint=False).astype(int)
+        ratios.append(np.add.reduceat(done, first) / np.maximum(np.add.reduceat(took, first), _S))
     half = _T_95 * float(np.mean(ratios, axis=0).std(ddof=1)) / math.sqrt(_BATCHES)
-    mean = float(np.mean(known))
     return [max(0.0, mean - half), mean + half]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from dlio_torch.analysis import stalls
 from dlio_torch.analysis.advice.advise import advise, gather
 from dlio_torch.analysis.storage_share import against_limit
+from dlio_torch.analysis.storage_utilisation import au_of_storage
 from dlio_torch.config.compose import Detail
 from dlio_torch.config.schema import Config
 from dlio_torch.errors import DataError, DlioError, MissingPackageError
@@ -75,6 +76,7 @@ def write_results(
             summary["mpi_io"], events.frame if config.trace.posix else None, _read_from(summary)
         ),
         "storage": against_limit(summary, config, posix),
+        "au_of_storage": au_of_storage(summary, config, recorded if whole else None, steps, _read_from(summary)),
         "overlap": None if met is None else met.astype(object).where(met.notna(), None).to_dict("records"),
         "stalls": stalls.summary(stalls.attribute(recorded), config.train.warmup_steps) if whole else None,
     }

@@ -7,6 +7,8 @@
  * Opening, closing and asking for a file's status remain system calls, and whatever else could use the
  * position of a descriptor (dup, fdopen, sendfile ...) gives the descriptor back to the kernel first.
  * A forked process goes on with the position of its parent, as its own.
+ *
+ * For tests and benchmarks a read can take the time of a simulated storage: memory_reads_delay.h.
  */
 
 #define _GNU_SOURCE
@@ -28,6 +30,14 @@ static inline struct descriptor *served(int fd)
     if ((unsigned)fd >= DESCRIPTORS || descriptors[fd].file == NULL)
         return NULL;
     return &descriptors[fd];
+}
+
+/* The recorder of calls asks the kernel for positions: where delays are simulated, the kernel knows them, too. */
+static void move_to(int fd, struct descriptor *one, int64_t position)
+{
+    one->position = position;
+    if (delay != NULL)
+        syscall(SYS_lseek, fd, (off_t)position, SEEK_SET);
 }
 
 static void opened(int fd, int flags)
@@ -70,12 +80,9 @@ static void give_back(int fd)
 
 static size_t copy(const struct file *file, void *into, size_t count, int64_t from)
 {
-    if (from < 0 || (uint64_t)from >= file->size)
-        return 0;
-    size_t left = file->size - (size_t)from;
-    count = count < left ? count : left;
-    memcpy(into, file->bytes + from, count);
-    return count;
+    size_t done = copy_part(file, into, count, from);
+    delayed(done);
+    return done;
 }
 
 /* --- open, close ------------------------------------------------------------------------------------ */
@@ -148,7 +155,7 @@ EXPORT ssize_t read(int fd, void *into, size_t count)
     struct descriptor *one = served(fd);
     if (one != NULL) {
         size_t done = copy(one->file, into, count, one->position);
-        one->position += (int64_t)done;
+        move_to(fd, one, one->position + (int64_t)done);
         return (ssize_t)done;
     }
     REAL(ssize_t(*)(int, void *, size_t), "read");
@@ -185,11 +192,12 @@ static ssize_t copy_pieces(const struct file *file, const struct iovec *pieces, 
 {
     size_t done = 0;
     for (int i = 0; i < count; i++) {
-        size_t got = copy(file, pieces[i].iov_base, pieces[i].iov_len, from + (int64_t)done);
+        size_t got = copy_part(file, pieces[i].iov_base, pieces[i].iov_len, from + (int64_t)done);
         done += got;
         if (got < pieces[i].iov_len)
             break;
     }
+    delayed(done); /* one request */
     return (ssize_t)done;
 }
 
@@ -198,7 +206,7 @@ EXPORT ssize_t readv(int fd, const struct iovec *pieces, int count)
     struct descriptor *one = served(fd);
     if (one != NULL) {
         ssize_t done = copy_pieces(one->file, pieces, count, one->position);
-        one->position += done;
+        move_to(fd, one, one->position + done);
         return done;
     }
     REAL(ssize_t(*)(int, const struct iovec *, int), "readv");
@@ -225,7 +233,8 @@ EXPORT off_t lseek(int fd, off_t offset, int whence)
             errno = EINVAL;
             return -1;
         }
-        return one->position = base + offset;
+        move_to(fd, one, base + offset);
+        return one->position;
     }
     give_back(fd);
     REAL(off_t(*)(int, off_t, int), "lseek");

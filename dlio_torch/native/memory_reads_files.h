@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -40,6 +41,8 @@ static struct file files[SLOTS]; /* by device and inode, open addressing; only e
 static int number_of_files;
 static pid_t owner; /* a child of vfork shares these tables, and must leave them alone */
 static pthread_mutex_t adding = PTHREAD_MUTEX_INITIALIZER;
+
+#include "memory_reads_delay.h"
 
 /* --- files ------------------------------------------------------------------------------------------ */
 
@@ -88,10 +91,22 @@ static int add(const char *path)
     return error;
 }
 
-/* Answer reads of this file from memory from its next open on; 0, or an error number. */
+/* The part of a read that the file holds. */
+static size_t copy_part(const struct file *file, void *into, size_t count, int64_t from)
+{
+    if (from < 0 || (uint64_t)from >= file->size)
+        return 0;
+    size_t left = file->size - (size_t)from;
+    count = count < left ? count : left;
+    memcpy(into, file->bytes + from, count);
+    return count;
+}
+
+/* Answer reads of this file from memory from its next open on, without a delay; 0, or an error number. */
 EXPORT int dlio_memory_serve(const char *path)
 {
     owner = getpid();
+    delay = NULL;
     return add(path);
 }
 
@@ -125,6 +140,7 @@ __attribute__((constructor)) static void loaded(void)
     char line[LINE];
     const char *listed = getenv("DLIO_TORCH_MEMORY_FILES");
     owner = getpid();
+    map_delay(getenv("DLIO_TORCH_MEMORY_DELAY"));
     pthread_atfork(before_fork, after_fork, after_fork_in_child);
     FILE *list = listed == NULL ? NULL : fopen(listed, "re");
     while (list != NULL && fgets(line, sizeof line, list) != NULL) {

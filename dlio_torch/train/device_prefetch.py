@@ -9,7 +9,9 @@ from __future__ import annotations
 import threading
 from array import array
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from typing import Protocol
 
 from dlio_torch.data.engines.batch_loader import Batches, BatchLoader
@@ -97,6 +99,14 @@ class DevicePrefetcher:
     def __len__(self) -> int:
         """Number of steps in an epoch."""
         return len(self._loader)
+
+    def workers(self) -> Sequence[BaseProcess]:
+        """The worker processes of the loader."""
+        return self._loader.workers()
+
+    def threads(self) -> Sequence[threading.Thread]:
+        """The reader threads of the loader."""
+        return self._loader.threads()
 
     def epoch(self, number: int) -> PrefetchedBatches:
         """The batches of epoch ``number``; those of an earlier epoch that are copied and not used are dropped."""

@@ -12,13 +12,14 @@ from dlio_torch.formats.core.batch import Batch
 from dlio_torch.iotrace.recorder.spans import Recorder
 from dlio_torch.iotrace.timeline.torch_profiler import ProfilerSession
 from dlio_torch.train.checkpoint import Checkpointer
+from dlio_torch.train.readers import ReadingLoader
 from dlio_torch.train.result import CopyTimes, Seen
 from dlio_torch.train.steps import StepLog
 
 Progress = Callable[[int, int], None]
 
 
-class StepBatches(Protocol):
+class StepBatches(ReadingLoader, Protocol):
     """Source of the batches of training steps.
 
     Attributes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -81,11 +82,9 @@ def rank_times(recording: Recording, steps: Mapping[int, Steps]) -> list[RankTim
         One for each rank, or None where the making of batches was not recorded.
     """
     spans = recording.spans
-    fetches = spans[spans["op"] == "fetch"]
-    batches = spans[spans["op"] == "batch"].drop_duplicates(["rank", "offset"])
-    if not len(fetches) or not len(batches) or not steps:
+    merged = fetched_batches(spans)
+    if merged is None or not steps:
         return None
-    merged = fetches.merge(batches, on=["rank", "offset"], how="inner", suffixes=("", "_made"))
     # Calls and devices would tell apart what a read waited for, which does not matter here.
     producers = producers_of(spans, recording.events.frame.iloc[:0], True)
     turns = spans[spans["op"] == "turn"]
@@ -98,6 +97,53 @@ def rank_times(recording: Recording, steps: Mapping[int, Steps]) -> list[RankTim
             return None
         ranks.append(rank_batches)
     return ranks
+
+
+def fetched_batches(spans: pd.DataFrame) -> pd.DataFrame | None:
+    """Joins each fetch with the production of its batch, columns ``*_made``; None where either was not recorded."""
+    fetches = spans[spans["op"] == "fetch"]
+    batches = spans[spans["op"] == "batch"].drop_duplicates(["rank", "offset"])
+    if not len(fetches) or not len(batches):
+        return None
+    merged: pd.DataFrame = fetches.merge(batches, on=["rank", "offset"], how="inner", suffixes=("", "_made"))
+    return merged
+
+
+class ServedSteps(NamedTuple):
+    """Training steps of one rank, grouped by the batch that served them.
+
+    Attributes:
+        trains: places of the training steps among all records.
+        first: for each batch, the place of its first step among ``trains``.
+        row: for each batch, the place of its row among those given.
+        steps: for each batch, the number of steps that it served.
+    """
+
+    trains: NDArray[np.int64]
+    first: NDArray[np.int64]
+    row: NDArray[np.int64]
+    steps: NDArray[np.int64]
+
+
+def batches_of_steps(records: Steps, rows: pd.DataFrame) -> ServedSteps | None:
+    """Groups the steps of one rank by batch; None if the production of some batch was not recorded.
+
+    Args:
+        records: records of the rank's steps.
+        rows: its rows of :func:`fetched_batches`, in step order.
+    """
+    trains = np.flatnonzero(records["phase"] != EVAL)
+    places = rows["step"].to_numpy() - 1  # place among the training steps
+    if not places.size or places[-1] >= trains.size:
+        return None
+    number, row = np.full((2, trains.size), -1, np.int64)
+    number[places], row[places] = rows["offset"].to_numpy(), np.arange(places.size)
+    epoch = records["epoch"][trains].astype(np.int64)
+    # A batch may serve several steps; those after its first one ask the loader for nothing.
+    first = np.flatnonzero(np.concatenate(([True], (np.diff(number) != 0) | (np.diff(epoch) != 0))))
+    if (row[first] < 0).any():
+        return None
+    return ServedSteps(trains, first, row[first], np.diff(np.append(first, trains.size)))
 
 
 class _RankProducers:
@@ -118,21 +164,14 @@ class _RankProducers:
 
 
 def _of_rank(records: Steps, rows: pd.DataFrame, producers: _RankProducers, limit: int) -> RankTimes | None:
-    trains = np.flatnonzero(records["phase"] != EVAL)
-    places = rows["step"].to_numpy() - 1  # place among the training steps
-    if not places.size or places[-1] >= trains.size:
+    served = batches_of_steps(records, rows)
+    if served is None:
         return None
-    number, row = np.full((2, trains.size), -1, np.int64)
-    number[places], row[places] = rows["offset"].to_numpy(), np.arange(places.size)
-    epoch = records["epoch"][trains].astype(np.int64)
-    # A batch may serve several steps; those after its first one ask the loader for nothing.
-    first = np.flatnonzero(np.concatenate(([True], (np.diff(number) != 0) | (np.diff(epoch) != 0))))
-    if (row[first] < 0).any():
-        return None
-    steps = np.diff(np.append(first, trains.size))
-    follows = _follows(records, trains, first)
-    first, steps, follows = first[:limit], steps[:limit], follows[:limit]
-    rows, records, epoch = rows.iloc[row[first]], records[trains], epoch[first]
+    trains, row = served.trains, served.row[:limit]
+    follows = _follows(records, trains, served.first)[:limit]
+    first, steps = served.first[:limit], served.steps[:limit]
+    rows, records = rows.iloc[row], records[trains]
+    epoch = records["epoch"][first].astype(np.int64)
     upto = int(first[-1] + steps[-1])
 
     def summed(name: str) -> NDArray[np.int64]:

@@ -22,7 +22,9 @@ from dlio_torch.errors import PreconditionError
 from dlio_torch.files.locked_folder import temporary_folder
 
 LIBRARY = "memory_reads"
-_LISTED = "DLIO_TORCH_MEMORY_FILES"
+FILES_VARIABLE = "DLIO_TORCH_MEMORY_FILES"
+DELAY_VARIABLE = "DLIO_TORCH_MEMORY_DELAY"
+"""Environment variable of :mod:`dlio_torch.data.engines.delayed_reads`."""
 _MAPS = Path("/proc/sys/vm/max_map_count")
 _MAPS_DEFAULT = 65530
 
@@ -84,7 +86,8 @@ def _tell_children(paths: Iterable[Path]) -> None:
     stack = contextlib.ExitStack()
     listed = stack.enter_context(temporary_folder()) / "files"
     listed.write_bytes(b"".join(os.fsencode(path) + b"\n" for path in paths))
-    os.environ[_LISTED] = str(listed)
+    os.environ[FILES_VARIABLE] = str(listed)
+    os.environ.pop(DELAY_VARIABLE, None)
     atexit.register(_forget, stack, os.getpid())
 
 

@@ -14,9 +14,11 @@ What a program did for itself (Python's modules, libraries, the terminal) is bes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -119,6 +121,20 @@ def data_only(recording: Recording) -> Recording:
         counters=counters,
         notes=(*recording.notes, note),
     )
+
+
+def within(frame: pd.DataFrame, places: Iterable[Path | str]) -> Bools:
+    """Whether the file of each row is one of these files, or lies in one of these folders.
+
+    Args:
+        frame: an event table.
+        places: paths, also of symbolic links.
+    """
+    paths = {form(place) for place in places for form in (os.path.abspath, os.path.realpath)}
+    names = map(str, frame["file"].cat.categories)
+    inside = [any(name == path or name.startswith(path + "/") for path in paths) for name in names]
+    rows: Bools = np.array([*inside, False])[codes_of(frame["file"])]
+    return rows
 
 
 def layers_of(frame: pd.DataFrame) -> tuple[str, ...]:

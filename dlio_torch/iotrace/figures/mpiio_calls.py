@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from dlio_torch.iotrace.events.call_names import CLASSES, READ, class_codes
+from dlio_torch.iotrace.figures.call_selection import within
 
 
 def compare_with_requests(
@@ -33,12 +33,7 @@ def compare_with_requests(
         return None
     if frame is None:
         return {**figures, "posix": None}
-    places = {form(place) for place in data for form in (os.path.abspath, os.path.realpath)}
-    names = frame["file"].cat.categories
-    inside = [
-        name for name in names if any(str(name) == place or str(name).startswith(place + "/") for place in places)
-    ]
-    kept = (frame["layer"] == "posix") & frame["file"].isin(inside) & (class_codes(frame) == CLASSES.index(READ))
+    kept = (frame["layer"] == "posix") & within(frame, data) & (class_codes(frame) == CLASSES.index(READ))
     reads = frame[kept]
     read, requested = int(reads["bytes"].clip(lower=0).sum()), figures["asked_bytes"]
     posix = {

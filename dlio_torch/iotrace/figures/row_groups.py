@@ -47,6 +47,11 @@ class RowGroups:
         counts: Ints = np.bincount(self.codes, minlength=self.size)
         return counts
 
+    def split(self) -> list[Ints]:
+        """The rows of each group, in the order of the table; only groups that have rows."""
+        counts = self.counts()
+        return np.split(np.argsort(self.codes, kind="stable"), np.cumsum(counts[counts > 0])[:-1])
+
     def least(self, values: NDArray[Any]) -> Ints:
         """Least value of each group."""
         least = np.full(self.size, np.iinfo(np.int64).max)

@@ -21,7 +21,7 @@ from dlio_torch.dist.launcher import without_launcher
 from dlio_torch.errors import PreconditionError, RunFailed
 from dlio_torch.node.limits.measurement_request import MeasurementRequest
 from dlio_torch.node.limits.node_limit import NodeLimit
-from dlio_torch.study.process import ending_with_this, environment, kill_family
+from dlio_torch.supervision.run_process import ending_with_this, environment, kill_family
 
 Note = Callable[[str], None]
 """Takes one line of progress."""

@@ -97,11 +97,14 @@ SOURCES: dict[str, tuple[list[str], dict[str, Any], list[str]]] = {
         ["io.cached_share_before", "io.per_rank.cached_share", "cache.prepared.cached_share"],
     ),
     "idle ticks": ([], {"dlio_torch.train.trainer.idle_core_s": lambda cpus: None}, ["epochs.idle_cores"]),
-    "spans": (["trace.spans=false"], {}, ["stalls", "overlap", "posix"]),
+    "spans": (["trace.spans=false"], {}, ["stalls", "overlap", "posix", "au_of_storage.mean"]),
     "compute": (
         ["compute=none"],
         {},
-        ["au.mean", "au.min", "au.per_rank", "step.compute_s", "shares.compute", "ranks.compute_s", "compute_error"],
+        [
+            *("au.mean", "au.min", "au.per_rank", "au_of_storage.mean", "au_of_storage.min", "au_of_storage.source"),
+            *("step.compute_s", "shares.compute", "ranks.compute_s", "compute_error"),
+        ],
     ),
     "an exchange": (["train.allreduce_bytes=0"], {}, ["step.allreduce_s", "shares.allreduce", "ranks.allreduce_s"]),
     "checkpoints": (
@@ -178,7 +181,8 @@ def test_zero_is_said_in_words_that_mean_a_zero() -> None:
 # The modules whose dictionaries become summary.json.
 PRODUCERS = (
     *("analysis/collect", "analysis/step_metrics", "analysis/rank_steps", "analysis/cache", "analysis/stalls"),
-    *("analysis/storage_share", "iotrace/figures/overlap", "analysis/mpiio_requests", "analysis/loader_limit"),
+    *("analysis/storage_share", "analysis/storage_utilisation", "iotrace/figures/overlap", "analysis/mpiio_requests"),
+    "analysis/loader_limit",
 )
 
 

@@ -1,0 +1,1 @@
+"""Parts of the benchmark ``au_truth``: the ideal loader, and runs on a simulated storage."""
