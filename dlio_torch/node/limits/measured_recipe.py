@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from dlio_torch.config.scaling import rank_batch
 from dlio_torch.config.schema import Config
 from dlio_torch.data.dataset.description import read_description, use_description
 from dlio_torch.data.dataset.manifest import Manifest, check_present, data_folder
@@ -138,7 +139,6 @@ def _fitted(config: Config, manifests: Mapping[str, Manifest]) -> Config:
 def _plain(config: Config, accelerators: int) -> Config:
     """The experiment of one rank without what a measurement replaces."""
     access, train = config.access, config.train
-    batch = train.batch_size if train.batch_scope == "rank" else math.ceil(train.batch_size / accelerators)
     steps = train.steps if access.pattern == "lanes" else 0  # lanes have no end
     # An engine that reads ranges needs a thread; others read in the thread that asks.
     threads = 1 if facts(config.loader.engine).reads_ranges else 0
@@ -152,7 +152,7 @@ def _plain(config: Config, accelerators: int) -> Config:
         access=replace(access, io="posix", hold_steps=1, repeat=False),
         loader=loader,
         train=replace(
-            train, batch_size=batch, batch_scope="rank", steps=steps, device="cpu", eval_every_epochs=0,
-            eval_every_steps=0,
+            train, batch_size=rank_batch(config, accelerators), batch_scope="rank", steps=steps, device="cpu",
+            eval_every_epochs=0, eval_every_steps=0,
         ),
     )  # fmt: skip

@@ -19,12 +19,15 @@ from dlio_torch.data.dataset.manifest import data_folder
 from dlio_torch.data.engines.registry import format_of
 from dlio_torch.environment.mounts import describe_mount
 from dlio_torch.errors import ConfigError, PreconditionError, RunFailed
+from dlio_torch.formats.core.batch import Batch
+from dlio_torch.node.limits import copy_limits
 from dlio_torch.node.limits.accelerator_limits import allreduce_limit, compute_limit
+from dlio_torch.node.limits.copy_limits import copy_tasks
 from dlio_torch.node.limits.decode_limit import decode_tasks
 from dlio_torch.node.limits.measured_recipe import MeasuredRecipe, open_recipe
 from dlio_torch.node.limits.measurement import measure_limits, measure_together
 from dlio_torch.node.limits.node_limit import NodeLimit
-from dlio_torch.node.limits.parallel_tasks import Rate, TaskProgress
+from dlio_torch.node.limits.parallel_tasks import Amount, Rate, TaskProgress
 from dlio_torch.node.limits.recipe_reads import RecipeReads
 from dlio_torch.node.limits.storage_limits import evict_files, require_from_device, with_bytes
 from dlio_torch.storage.local.eviction import evict
@@ -148,9 +151,11 @@ def test_every_limit_is_measured_alone_and_nothing_stays(tmp_path: Path, tempora
     assert by_name["compute"].samples_per_s == pytest.approx(4 * 2 / 2e-3)
     assert bytes_of_sample(by_name["compute"]) == SAMPLE_BYTES
     assert bytes_of_sample(by_name["allreduce"]) == pytest.approx(4096 / 4)
-    if not torch.cuda.is_available():
-        check_refused(by_name["copy_pageable"], "torch finds no GPU")
-        check_refused(by_name["copy_pinned"], "torch finds no GPU")
+    for name in ("copy_pageable", "copy_pinned"):
+        if torch.cuda.is_available():
+            assert bytes_of_sample(by_name[name]) == pytest.approx(SAMPLE_BYTES)
+        else:
+            check_refused(by_name[name], "torch finds no GPU")
     if can_be_cold(tmp_path):
         assert bytes_of_sample(by_name["storage_recipe"]) == pytest.approx(SAMPLE_BYTES)
         assert bytes_of_sample(by_name["storage_large"]) == pytest.approx(SAMPLE_BYTES)
@@ -278,6 +283,47 @@ def test_decoding_goes_on_until_its_time_is_over(tmp_path: Path) -> None:
     taken = [next(amounts) for _ in range(30)]  # two and a half epochs
     assert {(amount.samples, amount.bytes) for amount in taken} == {(4, 4 * SAMPLE_BYTES)}
     amounts.close()  # type: ignore[attr-defined]
+
+
+class StandInEvent:
+    """CUDA event of a machine without a GPU: two of them are 2 ms apart."""
+
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+
+    def record(self) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+    def elapsed_time(self, end: StandInEvent) -> float:
+        return 2.0
+
+
+class StandInCopies:
+    """Copies that count batches and the GPU that they go to."""
+
+    def __init__(self, device: torch.device) -> None:
+        COPIED.append(device)
+
+    def start(self, batch: Batch) -> None:
+        COPIED.append(batch["data"].shape[0])
+
+    def finish(self) -> None: ...
+
+
+COPIED: list[object] = []
+
+
+def test_copies_are_timed_by_events_on_each_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "Event", StandInEvent)
+    monkeypatch.setattr(copy_limits, "DeviceCopies", StandInCopies)
+    monkeypatch.setattr(copy_limits, "use_gpu", lambda number: torch.device("cuda", number))
+    for number, task in enumerate(copy_tasks(recipe(tmp_path), "copy_pageable", 2)):
+        COPIED.clear()
+        amounts = task()
+        next(amounts)  # it is ready: torch's allocator has its memory
+        assert [next(amounts) for _ in range(5)] == [Amount(4, 4 * SAMPLE_BYTES, 2e-3)] * 5
+        assert [torch.device("cuda", number), *[4] * (3 + 5)] == COPIED
 
 
 # --- cold and warm ---

@@ -63,6 +63,15 @@ def test_samples_of_generated_files_are_numbered_file_by_file(files: int, per_fi
     assert len({path.parent for path in paths}) == (min(files, subfolders) or 1)
 
 
+@pytest.mark.parametrize("subfolders", [0, 2])
+def test_a_part_has_the_paths_and_samples_of_its_files(subfolders: int) -> None:
+    whole = Manifest("train", 100, FileCounts([3], 5), Path("/data"), None, ".npz", subfolders)
+    part = whole.part(range(2, 4))
+    assert [part.path(file) for file in range(part.num_files)] == [whole.path(2), whole.path(3)]
+    assert (part.num_samples, part.first_sample, part.counts()) == (6, 106, [3, 3])
+    assert manifest_of([1, 2, 4, 8]).part(range(1, 3)).counts() == [2, 4]
+
+
 def test_a_million_generated_files_take_no_memory() -> None:
     config = config_of(Path("root"), 1_000_000, 1000, num_subfolders=100)
     manifest = generated_manifests(config, registry.create(config.dataset, 1))["train"]
