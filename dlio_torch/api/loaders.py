@@ -39,7 +39,7 @@ class Loader:
         config, order = data.order(rank, world_size)
         order = replace(order, evaluation=None)
         demand = engines.facts(config.loader.engine).demand(config.loader)
-        placement = plan_placement(config, demand, LocalRank(rank, world_size))
+        placement = plan_placement(config, demand, LocalRank(rank, rank, world_size))
         self._loaders = assemble(config, data.format, {"train": data.train}, order, NULL, placement=placement)
         self._epoch = 0
         _open_loaders.add(id(self))

@@ -13,6 +13,7 @@ Each phase imports at its top what no phase before it needs: a run that only gen
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from dlio_torch.config.schema import Config
 from dlio_torch.config.validate import check_world
 from dlio_torch.dist.hvd_settings import is_elastic
 from dlio_torch.dist.registry import check_horovod, connect
+from dlio_torch.environment.cpu_lists import format_cpus
 from dlio_torch.errors import DlioError, ThresholdMissed
 from dlio_torch.execution.context import RunContext
 from dlio_torch.execution.outcome import RunOutcome
@@ -134,10 +136,10 @@ def plan(context: RunContext, prepared: PreparedRun) -> PlannedRun:
     if line := left_over(config, manifests["train"], order.train, comm.world_size):
         context.note(line)
     check_duration(config, order, sources)
-    hosts = comm.broadcast_object(comm.gather_objects(socket.gethostname()))
-    assert hosts is not None  # the root has them
-    local = LocalRank(comm.local_rank, hosts.count(hosts[comm.rank]))
-    _warn_of_crowded_cores(context, config, local.count)
+    ranks = comm.broadcast_object(comm.gather_objects((socket.gethostname(), format_cpus(os.sched_getaffinity(0)))))
+    assert ranks is not None  # the root has them
+    local = LocalRank.of(comm.rank, comm.local_rank, ranks)
+    _warn_of_crowded_cores(context, config, sum(host == ranks[0][0] for host, _ in ranks))
     placement = plan_placement(config, engines.facts(config.loader.engine).demand(config.loader), local)
     for line in placement_lines(config, placement):
         context.note(line)

@@ -154,7 +154,7 @@ start, begin = Process.start, engine.begin_worker
 def late(self):
     start(self)
     time.sleep(1)
-def die(worker, folder, tied):
+def die(worker, folder, tied, placement):
     if worker == 0:
         os.kill(os.getpid(), 9)
     begin(worker, folder, tied)

@@ -27,12 +27,26 @@ class LocalRank:
     """Position of a rank on its node.
 
     Attributes:
-        number: of the rank among the ranks of the node, from 0.
-        count: ranks of the node.
+        number: of the rank among the ranks of the node, from 0; it chooses GPU and NUMA node.
+        share: number of the rank among those ranks of the node that may use the same CPUs, from 0.
+        shares: number of these ranks; a launcher may have given each rank CPUs of its own.
     """
 
     number: int = 0
-    count: int = 1
+    share: int = 0
+    shares: int = 1
+
+    @classmethod
+    def of(cls, rank: int, number: int, ranks: Sequence[tuple[str, str]]) -> LocalRank:
+        """Position of a rank.
+
+        Args:
+            rank: number of the rank.
+            number: of the rank on its node.
+            ranks: host and usable CPUs of each rank.
+        """
+        equal = [other for other, place in enumerate(ranks) if place == ranks[rank]]
+        return cls(number, equal.index(rank), len(equal))
 
 
 def plan_placement(config: Config, demand: Demand, rank: LocalRank, sys: Path = SYS) -> Placement:
@@ -83,7 +97,7 @@ def on_cores(places: Sequence[CpuPlace], demand: Demand, rank: LocalRank, busy: 
     Args:
         places: the usable CPUs, in the order of nodes and cores.
         demand: workers and threads of the loader.
-        rank: position of the rank on its node; ranks have equal parts of the CPUs.
+        rank: position of the rank on its node; ranks have equal parts of the CPUs that they share.
         busy: threads of the trainer, which get CPUs before readers get a second one.
     """
     part = _part(places, rank)
@@ -99,16 +113,16 @@ def on_cores(places: Sequence[CpuPlace], demand: Demand, rank: LocalRank, busy: 
 
 def _part(places: Sequence[CpuPlace], rank: LocalRank) -> Sequence[CpuPlace]:
     """CPUs of a rank: an equal part of consecutive ones, or one that ranks share if there are more ranks than CPUs."""
-    number, count, total = rank.number, max(rank.count, rank.number + 1), len(places)
-    if count > total:
-        return [places[number % total]]
-    return places[number * total // count : (number + 1) * total // count]
+    share, shares, total = rank.share, rank.shares, len(places)
+    if shares > total:
+        return [places[share % total]]
+    return places[share * total // shares : (share + 1) * total // shares]
 
 
 def _crowded(cpus: Sequence[int], readers: int, total: int, rank: LocalRank) -> tuple[str, ...]:
-    if len(cpus) == readers and rank.count <= total:
+    if len(cpus) == readers and rank.shares <= total:
         return ()
-    of_ranks = f" of each of {rank.count} ranks" if rank.count > 1 else ""
+    of_ranks = f" of each of {rank.shares} ranks" if rank.shares > 1 else ""
     return (
         f"{counted(readers, 'reader')}{of_ranks} share {counted(len(cpus), 'CPU')} round robin: this process may use "
         f"{counted(total, 'CPU')} of the node",

@@ -70,7 +70,7 @@ def test_readers_run_on_their_cpus(name: str, tmp_path: Path) -> None:
         assert [cpus_of_task(reader) for reader in readers] == list(TWO.readers[: len(readers)])
         assert len(readers) == (LOADERS[name].get("num_workers") or LOADERS[name].get("read_threads"))
         tasks = [task for worker in workers for task in (worker / "task").iterdir()]
-        assert all(len(cpus_of_task(task)) == 1 for task in tasks)
+        assert {len(cpus_of_task(task)) for task in tasks} <= {0, 1}  # 0: a thread that has ended meanwhile
         figures = reader_figures(batches, thread_cpus(batches))
         assert figures is not None
         assert all(size is not None and size > 1 << 20 for size in figures.pss_bytes)
@@ -126,7 +126,7 @@ def test_hardware_threads_of_a_core_are_shared_last() -> None:
 
 
 def test_ranks_share_no_cpu_and_stay_on_a_node() -> None:
-    plans = [on_cores(places(8, siblings=2, nodes=2), demand(3), LocalRank(rank, 4)) for rank in range(4)]
+    plans = [on_cores(places(8, siblings=2, nodes=2), demand(3), LocalRank(rank, rank, 4)) for rank in range(4)]
     readers = [cpu for plan in plans for cpus in plan.readers for cpu in cpus]
     assert len(set(readers)) == len(readers) == 12
     assert [plan.trainer for plan in plans] == [(9,), (11,), (13,), (15,)]
@@ -148,8 +148,14 @@ def test_more_readers_than_cpus_share_them_in_turn() -> None:
     assert on_cores(places(2), demand(threads=2), LocalRank()) == Placement(((0,), (1,)))
 
 
+def test_ranks_with_cpus_of_their_own_do_not_divide_them_again() -> None:
+    ranks = [("a", "0-3"), ("a", "4-7"), ("b", "0-3"), ("b", "0-3")]
+    assert LocalRank.of(1, 1, ranks) == LocalRank(1, 0, 1)
+    assert LocalRank.of(3, 1, ranks) == LocalRank(1, 1, 2)
+
+
 def test_one_cpu_serves_all_readers_of_all_ranks() -> None:
-    plans = [on_cores(places(1), demand(2), LocalRank(rank, 3)) for rank in range(3)]
+    plans = [on_cores(places(1), demand(2), LocalRank(rank, rank, 3)) for rank in range(3)]
     assert {(plan.readers, plan.trainer) for plan in plans} == {(((0,),), ())}
 
 
@@ -189,11 +195,11 @@ def test_the_gpu_of_the_rank_decides_on_a_machine_with_two_nodes(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    loader, train = LoaderConfig(num_workers=1, affinity="numa"), TrainConfig(device="cuda")
-    plans = [plan_placement(Config(loader=loader, train=train), demand(1), LocalRank(n, 2), tmp_path) for n in (0, 1)]
+    config = Config(loader=LoaderConfig(num_workers=1, affinity="numa"), train=TrainConfig(device="cuda"))
+    plans = [plan_placement(config, demand(1), LocalRank(n, n, 2), tmp_path) for n in (0, 1)]
     assert [plan.readers for plan in plans] == [((1,),), ((0,),)]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert plan_placement(Config(loader=loader, train=train), demand(1), LocalRank(), tmp_path).readers == ((0,),)
+    assert plan_placement(config, demand(1), LocalRank(), tmp_path).readers == ((0,),)
 
 
 # --- runs ------------------------------------------------------------------------------------------
