@@ -112,9 +112,9 @@ def combination_record(combination: Combination, trials: Iterable[Trial], length
     return {
         "point": point.number,
         **dict(point.values),
-        "samples_per_s": None if why else statistics.mean(rates),
+        "samples_per_s": None if why else statistics.median(rates),
         "runs_samples_per_s": rates,
-        "au": statistics.mean(shares) if shares and not why else None,
+        "au": statistics.median(shares) if shares and not why else None,
         "settings": list(local[-1].settings if local else point.settings),
         "why": why,
     }

@@ -28,8 +28,8 @@ _METHOD = (
     "compute of a step * accelerators. A bar that ends left of the line is a limit."
 )
 _SETTINGS = (
-    "Each combination is a run of the recipe on one rank at the step time of one accelerator; mean of its runs. au is "
-    "the requested compute time over the elapsed time."
+    "Each combination is a run of the recipe on one rank at the step time of one accelerator; median of its runs. au "
+    "is the requested compute time over the elapsed time."
 )
 _ALONE, _SHARED = "alone", "all at the same time"
 

@@ -98,7 +98,8 @@ class NodePlan:
         Args:
             slowest: the limit that the loader meets; ``None``: not known yet.
         """
-        return run_length(self.demand, slowest, self.request.seconds, self.steps)
+        ahead = max(combination.batches_ahead for combination in self.combinations)
+        return run_length(self.demand, slowest, self.request.seconds, self.steps, ahead)
 
     def lines(self) -> Iterator[str]:
         """Returns the plan, line by line."""
@@ -165,10 +166,14 @@ def _plan(request: NodeRequest, given: Sequence[str]) -> NodePlan:
     config = composed.config
     check_results_folder(Path(config.output.root), "output.root", composed.sources["output.root"], empty=False)
     topology = describe_topology(paths={"data": config.dataset.path or config.dataset.root})
-    settings = trial_settings(composed, _full_time(given), visible_gpus(topology))
     fmt = format_of(config)
     data = locate_data(config, fmt)
     config = fit_to_data(config, data.manifests, 1, scaled=composed.scaled, fits_batch=composed.fits_batch)
+    demand = _demand(request, config, topology, fmt, data)
+    settings = (
+        *trial_settings(composed, _full_time(given), visible_gpus(topology)),
+        *_batch_of_accelerator(config, demand),
+    )
     fixed = {setting.partition("=")[0] for setting in given}
     nodes = len(cpu_sets(os.sched_getaffinity(0)))
     values = combinations(config, cores=whole_cores(), numa_nodes=nodes, gpus=visible_gpus(topology), fixed=fixed)
@@ -176,9 +181,8 @@ def _plan(request: NodeRequest, given: Sequence[str]) -> NodePlan:
     required = needs([resolve_point(combination.point) for combination in usable])
     require_space(required, Path(config.output.root))
     return NodePlan(
-        request, settings, composed, config, topology, _demand(request, config, topology, fmt, data),
-        tuple(usable), tuple(notes), required, data.manifests["train"].num_samples,
-        min(combination.steps for combination in usable),
+        request, settings, composed, config, topology, demand, tuple(usable), tuple(notes), required,
+        data.manifests["train"].num_samples, min(combination.steps for combination in usable),
     )  # fmt: skip
 
 
@@ -199,6 +203,13 @@ def _demand(request: NodeRequest, config: Config, topology: Topology, fmt: Forma
     samples = data.manifests["train"].num_samples
     stored = data.bytes / samples if data.bytes else stored_bytes(fmt) * fmt.sharing() if fmt.needs_files else 0.0
     return demand_of(config, count, source, stored_sample_bytes=stored, sample_bytes=fmt.sample_bytes())
+
+
+def _batch_of_accelerator(config: Config, demand: NodeDemand) -> tuple[str, ...]:
+    """Arguments for the batch of one accelerator, where the recipe's batch is that of all ranks."""
+    if config.train.batch_scope == "rank":
+        return ()
+    return (f"train.batch_size={demand.batch_size}", "train.batch_scope=rank")
 
 
 def visible_gpus(topology: Topology) -> int:

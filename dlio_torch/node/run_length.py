@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from dlio_torch.node.demand import NodeDemand
 from dlio_torch.node.limits.node_limit import NodeLimit
 
-_LONG_STEP = 0.25
-"""Share of the length of a measurement above which a step is long."""
+_REPEATS = 3
+_PART = 2 / 3  # of the length of a measurement: the measured part of a run
+_LONGEST = 1.5  # lengths of a measurement that each of several runs may take
 _STEPS_WITHOUT_TIMES = 100
 
 
@@ -37,24 +38,32 @@ class RunLength:
         return (f"train.steps={self.steps}", f"train.warmup_steps={self.warmup}", *shortened)
 
 
-def run_length(demand: NodeDemand, slowest: NodeLimit | None, seconds: float, available: int) -> RunLength:
+def run_length(
+    demand: NodeDemand, slowest: NodeLimit | None, seconds: float, available: int, ahead: int = 0
+) -> RunLength:
     """Returns the length of runs of about some seconds.
 
-    A run has at least four measured steps, and each combination two runs; with long steps at least three and one run.
+    Each combination has three runs with at least four measured steps, and more than the loader reads batches ahead.
+    Where steps are so long that this takes too much time, it has a single run of at least three measured steps.
     Compute is at most as long as the whole measurement.
 
     Args:
         demand: of the accelerators.
         slowest: the limit that the loader meets; ``None``: not known.
-        seconds: length of the measured part.
+        seconds: length of a measurement.
         available: steps that the data give.
+        ahead: most batches that a loader reads ahead.
     """
     compute_s = demand.step_s / demand.hold_steps
     step_s = min(compute_s, seconds)
     if slowest is not None and slowest.samples_per_s:
         step_s = max(step_s, demand.batch_size / slowest.samples_per_s / demand.hold_steps)
-    warmup, least, repeats = (1, 3, 1) if step_s > _LONG_STEP * seconds else (2, 4, 2)
-    wanted = round(seconds / step_s) if step_s else _STEPS_WITHOUT_TIMES
-    steps = min(available, warmup + max(least, wanted))
+    warmup, repeats = 2, _REPEATS
+    wanted = round(_PART * seconds / step_s) if step_s else _STEPS_WITHOUT_TIMES
+    steps = warmup + max(4, ahead + 1, wanted)
+    if steps * step_s > _LONGEST * seconds:
+        warmup, repeats = 1, 1
+        steps = warmup + max(3, round(seconds / step_s))
+    steps = min(available, steps)
     shortened = seconds if compute_s > seconds else None
     return RunLength(steps, min(warmup, max(0, steps - 1)), repeats, steps * step_s, shortened)

@@ -146,17 +146,18 @@ def run_of(number: int, rate: float, *, seconds: float = 1.0, repeat: int = 1) -
 LENGTH = RunLength(steps=8, warmup=2, repeats=2, run_s=1.0)
 
 
-def test_a_combination_has_the_mean_of_its_runs_or_the_reason() -> None:
+def test_a_combination_has_the_median_of_its_runs_or_the_reason() -> None:
     composed = compose(MINIMAL)
     values = combinations(composed.config, cores=2, numa_nodes=1, gpus=0)
     [first, second, third, *_], _ = runnable(composed, MINIMAL, values, ten_steps)
     trials = [
         run_of(1, 10.0),
-        run_of(1, 14.0, repeat=2),
+        run_of(1, 12.0, repeat=2),
+        run_of(1, 20.0, repeat=3),
         Trial(point=2, status="failed", exit_code=1, error="no memory"),
     ]
     record = combination_record(first, trials, LENGTH)
-    assert (record["samples_per_s"], record["runs_samples_per_s"], record["why"]) == (12.0, [10.0, 14.0], "")
+    assert (record["samples_per_s"], record["runs_samples_per_s"], record["why"]) == (12.0, [10.0, 12.0, 20.0], "")
     assert record["au"] == pytest.approx(0.6)
     failed = combination_record(second, trials, LENGTH)
     assert (failed["samples_per_s"], failed["au"], failed["why"]) == (None, None, "no memory")
@@ -209,3 +210,13 @@ def test_data_grow_until_each_loader_has_steps_of_its_own_unless_the_user_chose_
     assert small.config.dataset.num_files == 32
     assert small.steps < plan.steps
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_has_the_batch_of_one_accelerator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = (*MINIMAL, "loader.num_workers=0", "train.batch_size=32", "train.batch_scope=global")
+    plan = plan_node(NodeRequest(given, accelerators=8))
+    assert plan.demand.batch_size == 4
+    for point in plan.points:
+        train = compose(point.settings).config.train
+        assert (train.batch_size, train.batch_scope) == (4, "rank")
