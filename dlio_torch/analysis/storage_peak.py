@@ -27,6 +27,8 @@ pipe, and none is assumed.  Waits that are not longer than the noise of the reco
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -40,6 +42,7 @@ _RIGID = 0.75  # closest distance of ends, relative to the median one, above whi
 _JUST_BELOW = 0.95  # of the closest distance: a faster pipe would never have held a request up
 _BETTER = 0.7  # error, relative to that of constant times, below which the pipe explains the times
 _STEPS = 120  # candidate rates
+_MOST = 20_000  # requests that tell a rate: tenths of a second
 _SLOWEST, _FASTEST = 1.25, 0.02  # candidates, relative to the median distance of ends
 _OUTLIER = 3.0  # usual durations: errors that are larger count no more
 _AT_ONCE = 1.05  # an end within so many transfer times after the end before means that the request waited,
@@ -52,7 +55,7 @@ def seconds_per_byte(requests: StorageRequests) -> float:
     Args:
         requests: of all ranks.
     """
-    pipe = _Pipe(requests)
+    pipe = _Pipe(_first(requests, _MOST))
     distances = pipe.distances_per_byte
     if distances.size < _LEAST:
         return 0.0
@@ -66,6 +69,10 @@ def seconds_per_byte(requests: StorageRequests) -> float:
     if errors.min() < _BETTER * pipe.error_of_constant_times():
         return float(candidates[errors.argmin()])
     return typical if closest > _RIGID * typical else closest
+
+
+def _first(requests: StorageRequests, count: int) -> StorageRequests:
+    return StorageRequests(*(getattr(requests, field.name)[:count] for field in fields(requests)))
 
 
 def latencies(requests: StorageRequests, per_byte: float) -> Floats:

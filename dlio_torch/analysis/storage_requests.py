@@ -123,15 +123,29 @@ def requests_of_calls(recording: Recording, data: Iterable[Path | str]) -> Stora
 def requests_of_spans(recording: Recording) -> StorageRequests:
     """Recorded spans of reads and opens, which contain the time of the format's library.
 
-    A span that does not name its bytes counts as one byte for each nanosecond that it took.
+    A span within another one of its thread is a part of that one.  Where a read does not name its bytes, all reads
+    count as one byte for each nanosecond that they took.
     """
     spans = recording.spans
-    rows = spans[spans["op"].isin(READ_SPANS).to_numpy()]
+    rows = _outermost(spans[spans["op"].isin(READ_SPANS).to_numpy()])
     reads = (rows["op"] == "read").to_numpy()
     size, length = rows["bytes"].to_numpy(np.int64), (rows["end_ns"] - rows["start_ns"]).to_numpy(np.int64)
     known = bool((size[reads] > 0).all())
     moved = np.where(reads, size if known else length, 0)
     return _requests(rows, moved, reads.astype(np.int64), spans)
+
+
+def _outermost(rows: pd.DataFrame) -> pd.DataFrame:
+    """The spans that no other span of their thread contains; of equal ones the read."""
+    rows = rows.assign(open=(rows["op"] != "read").to_numpy()).sort_values(
+        ["rank", "pid", "tid", "start_ns", "end_ns", "open"], ascending=[True, True, True, True, False, True]
+    )
+    outer = np.ones(len(rows), bool)
+    for mine in _places(rows, ("rank", "pid", "tid")).values():
+        end = rows["end_ns"].to_numpy()[mine]
+        outer[mine[1:]] = end[1:] > np.maximum.accumulate(end)[:-1]
+    kept: pd.DataFrame = rows[outer]
+    return kept
 
 
 def _produced(spans: pd.DataFrame) -> pd.DataFrame:

@@ -103,6 +103,16 @@ def test_without_calls_the_spans_of_reads_are_taken() -> None:
     assert figure(Run(calls=False))["source"] == "spans"  # recorded, but none was made by a producer
 
 
+def test_a_span_within_another_one_counts_once() -> None:
+    run = Run(calls=False)
+    _, steps = run.build()
+    opens = [span for span in run.spans if span.op == "open"]
+    run.spans += [replace(span, op="read", bytes=4) for span in opens]  # a file that is read when it is opened
+    run.spans += [replace(span, op="read", start=span.start + 1, end=span.end - 1, bytes=4) for span in opens]
+    found = au_of_storage(SUMMARY, config(trace__posix=False), recorded(run.spans), steps, [DATA])
+    assert found["mean"] == pytest.approx(0.5)
+
+
 @pytest.mark.parametrize(("workers", "compute", "known"), [(1, 2, 0.5), (2, 1, 0.5), (2, 1.5, 0.75), (4, 2, 1.0)])
 def test_workers_read_while_the_trainer_computes(workers: int, compute: float, known: float) -> None:
     found = figure(Run(workers=workers, compute=compute, warmup=10))
