@@ -45,7 +45,9 @@ class TorchGdsFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._file: Any = torch.cuda.gds.GdsFile(str(path), os.O_RDONLY | os.O_CLOEXEC)
+        flags = os.O_RDONLY | os.O_CLOEXEC
+        os.close(os.open(path, flags | os.O_DIRECT))  # torch's class prints a traceback if it cannot open its file
+        self._file: Any = torch.cuda.gds.GdsFile(str(path), flags)
 
     def read(self, memory: torch.Tensor, offset: int) -> int:
         """See :class:`DeviceFile`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -94,12 +95,22 @@ class DeviceReading:
         with self._lock:
             file = self._files.get(path)
             if file is None:
-                with os_errors(path):
-                    file = self._files[path] = self._open_file(path)
+                file = self._files[path] = self._opened(path)
             self._files.move_to_end(path)
             while len(self._files) > self._limit:
                 self._files.popitem(last=False)
         return file
+
+    def _opened(self, path: Path) -> DeviceFile:
+        with os_errors(path):
+            try:
+                return self._open_file(path)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                raise DataError(
+                    f"{path}: the file system does not permit direct reads (O_DIRECT), which cuFile makes", hint=_HOST
+                ) from error
 
 
 def unplain(plan: ReadPlan) -> str | None:

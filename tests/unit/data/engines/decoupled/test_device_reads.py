@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -46,17 +47,21 @@ class PositionedFile:
     Attributes:
         reads: file name, first byte and bytes of each request, of all files.
         opened: how many were opened.
+        refused: error number of the system for each file that is opened; 0: none.
         shorter: bytes that each read gives less.
         fails: every read does.
     """
 
     reads: list[tuple[str, int, int]]
     opened = 0
+    refused = 0
     shorter = 0
     fails = False
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_RDONLY)
+        if self.refused:
+            raise OSError(self.refused, os.strerror(self.refused))
         self._name = path.name
         type(self).opened += 1
 
@@ -154,6 +159,18 @@ def test_a_file_that_ends_early_is_named_before_the_library_is_asked(
 def test_an_error_of_the_library_is_one_line_with_the_file(tmp_path: Path, files: type[PositionedFile]) -> None:
     files.fails = True
     with pytest.raises(DataError, match=r"cannot be read to the GPU: cuFileRead failed: driver error; set loader"):
+        batches(tmp_path, "npy", read_to="device")
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [(errno.EINVAL, r"does not permit direct reads \(O_DIRECT\), which cuFile makes"), (errno.EACCES, "denied")],
+)
+def test_a_file_that_cannot_be_opened_is_one_line(
+    tmp_path: Path, files: type[PositionedFile], number: int, message: str
+) -> None:
+    files.refused = number
+    with pytest.raises(DataError, match=message):
         batches(tmp_path, "npy", read_to="device")
 
 
@@ -289,13 +306,28 @@ def test_a_run_hands_over_what_was_read_and_counts_no_copy(
     assert "nvidia-fs is not loaded" in capsys.readouterr().err
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("layout", PLAIN)
-def test_batches_reach_a_real_gpu_as_they_are_in_main_memory(tmp_path: Path, layout: str) -> None:
+def need_cufile() -> None:
     try:
         device_file_opener()
     except PreconditionError as error:
         pytest.skip(f"needs cuFile: {error.message}")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("layout", PLAIN)
+def test_batches_reach_a_real_gpu_as_they_are_in_main_memory(tmp_path: Path, layout: str) -> None:
+    need_cufile()
     expected = batches(tmp_path, layout)
     for got, want in zip(batches(tmp_path, layout, read_to="device"), expected, strict=True):
         assert_same(want, got)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_run_reads_to_a_real_gpu(tmp_path: Path) -> None:
+    need_cufile()
+    words = [*SMALL, *DEVICE, "verify=true", "train.epochs=2", f"dataset.root={tmp_path}/data"]
+    assert cli.main([*words, "compute.mode=cuda", f"output.dir={tmp_path}/run"]) == 0
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["gpu"] == torch.cuda.get_device_name(0)
+    assert (summary["copies"], summary["reads"]["bytes_per_sample"]) == (None, None)
+    assert summary["verified_samples"] == 24
