@@ -18,8 +18,8 @@ from dlio_torch.node.limits.measurement import measure_limits, measure_together
 from dlio_torch.node.node_directory import SCHEMA_VERSION, NodeDirectory
 from dlio_torch.node.node_plan import THROUGHPUT_PART, NodePlan
 from dlio_torch.node.node_verdict import first_limit, verdict_of
+from dlio_torch.node.request_rate import measure_requests
 from dlio_torch.node.run_length import RunLength
-from dlio_torch.node.storage_requests import measure_requests
 from dlio_torch.study.model import Trial
 from dlio_torch.study.runner import figures_text
 from dlio_torch.study.strategies.grid import shuffled

@@ -8,7 +8,7 @@ from dlio_torch.node.demand import NodeDemand
 from dlio_torch.node.limits.node_limit import NodeLimit
 from dlio_torch.node.node_directory import SCHEMA_VERSION
 from dlio_torch.node.node_verdict import verdict_of
-from dlio_torch.node.storage_requests import StorageRequests
+from dlio_torch.node.request_rate import RequestRate
 
 MIB = 1 << 20
 RESOURCES = {
@@ -48,12 +48,12 @@ def limits(*, alone: bool = True, **samples_per_s: float | None) -> list[NodeLim
 def node_record(
     alone: list[NodeLimit] | None = None,
     combined: list[NodeLimit] | None = None,
-    requests: StorageRequests | None = None,
+    requests: RequestRate | None = None,
 ) -> dict[str, Any]:
     """The content of a ``node.json``."""
     alone = limits(storage_large=4000, storage_recipe=900, decode=500, copy_pinned=None) if alone is None else alone
     combined = limits(alone=False, storage_recipe=800, decode=300) if combined is None else combined
-    requests = requests or StorageRequests(50_000.0, 1e-4, "random reads by 16 threads", "random reads by 1 thread")
+    requests = requests or RequestRate(50_000.0, 1e-4, "random reads by 16 threads", "random reads by 1 thread")
     options = {"loader.engine": "dataloader", "loader.affinity": "none", "loader.pin_memory": "false"}
     rates = {"0": 90.0, "2": 100.0, "4": None}
     return {

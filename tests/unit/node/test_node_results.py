@@ -15,7 +15,7 @@ from dlio_torch.errors import DataError
 from dlio_torch.node.node_directory import NodeDirectory, is_node
 from dlio_torch.node.node_page import write_node_page
 from dlio_torch.node.node_text import print_node
-from dlio_torch.node.storage_requests import StorageRequests
+from dlio_torch.node.request_rate import RequestRate
 from dlio_torch.node.system_file import system_text
 
 
@@ -82,7 +82,7 @@ def test_the_system_file_is_read_as_a_system(tmp_path: Path) -> None:
 
 def test_the_system_file_leaves_out_what_was_not_measured(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
-    record = node_record(limits(storage_large=None), [], StorageRequests(why="the folder\nis full"))
+    record = node_record(limits(storage_large=None), [], RequestRate(why="the folder\nis full"))
     path.write_text(system_text(record, path.stem))
     text = path.read_text()
     assert "#   read_bytes_per_s, client_bytes_per_s: large reads of the storage were not measured\n" in text

@@ -14,7 +14,7 @@ _THREADS = 16
 
 
 @dataclass(frozen=True)
-class StorageRequests:
+class RequestRate:
     """Rates of small random reads.
 
     Attributes:
@@ -36,7 +36,7 @@ class StorageRequests:
         return asdict(self)
 
 
-def measure_requests(folder: Path, seconds: float) -> StorageRequests:
+def measure_requests(folder: Path, seconds: float) -> RequestRate:
     """Measure small random reads past the page cache; where the file system refuses them, of an evicted file.
 
     Args:
@@ -52,5 +52,5 @@ def measure_requests(folder: Path, seconds: float) -> StorageRequests:
         except PreconditionError as error:
             reasons.append(error.message)
             continue
-        return StorageRequests(rate.calls_per_s, 1 / single.calls_per_s, str(rate), str(single))
-    return StorageRequests(why="; ".join(dict.fromkeys(reasons)))
+        return RequestRate(rate.calls_per_s, 1 / single.calls_per_s, str(rate), str(single))
+    return RequestRate(why="; ".join(dict.fromkeys(reasons)))
