@@ -98,7 +98,10 @@ def _run(config: Config, folder: Path, context: RunContext, summary: Mapping[str
     ended = run_process(command, folder / "log", timeout_s=timeout_s, environ=without_launcher(environment()))
     if ended.exit_code:
         raise PreconditionError(ended.error)
-    return LoaderLimit.of_run(directory.read_json(directory.summary), read_events(directory.events).frame)
+    measured = directory.read_json(directory.summary)
+    if measured["au"]["mean"] is None:
+        raise PreconditionError(measured["au"]["why"])
+    return LoaderLimit.of_run(measured, read_events(directory.events).frame)
 
 
 def _why_not_now(context: RunContext, summary: Mapping[str, Any]) -> str:

@@ -40,6 +40,7 @@ class Starts:
         self.commands: list[Sequence[str]] = []
         self.environ: Mapping[str, str] = {}
         self.timeout_s = 0.0
+        self.measured = MEASURED
 
     def __call__(self, command: Sequence[str], log: Path, *, timeout_s: float, environ: Mapping[str, str]) -> Ended:
         self.commands.append(command)
@@ -48,7 +49,7 @@ class Starts:
         output: Any = parse_document(recipe.read_text(), str(recipe)).tree["output"]
         directory = Path(output["dir"])
         directory.mkdir()
-        (directory / "summary.json").write_text(json.dumps(MEASURED))
+        (directory / "summary.json").write_text(json.dumps(self.measured))
         return Ended(0, "", 1.0, 1.0, None)
 
 
@@ -100,3 +101,10 @@ def test_a_run_that_cannot_be_repeated_says_why(name: str, cache: dict[str, Any]
     assert limit["why"] == f"the limit of the loader cannot be measured: {why}"
     assert limit["mean"] is None
     assert starts.commands == []
+
+
+def test_a_further_run_that_measures_nothing_gives_no_limit(starts: Starts) -> None:
+    starts.measured = {**MEASURED, "au": {"mean": None, "why": "the run ended before its first step"}}
+    limit = limit_of_loader(context_of(2, "torch"), COMPOSED.config, SUMMARY)
+    assert limit["why"] == "the limit of the loader cannot be measured: the run ended before its first step"
+    assert len(starts.commands) == 1
