@@ -31,7 +31,7 @@ Say = Callable[[str], None]
 """Prints one line of progress."""
 
 NO_TIME = "the time for all combinations was used up (--seconds sets it)"
-_LEAST_S = 60.0  # for all runs, however short a measurement is: starting processes takes its time
+_LEAST_S = 30.0  # for all runs, however short a measurement is: starting processes takes its time
 _REQUESTS_S = 0.5  # length of the two measurements of small requests, at most
 _TIMEOUT_S = 600.0
 _WHOLE_RUN = ("train.samples", "train.steps", "epochs.0.0.seconds")
