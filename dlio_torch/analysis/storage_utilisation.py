@@ -127,7 +127,8 @@ def _simulated(config: Config, ranks: Sequence[RankBatches], requests: StorageRe
         computed.append(rank.compute_s[: measured.size][measured])
     au = [float(min(1.0, done.sum() / took.sum())) for done, took in zip(computed, spent, strict=True)]
     mean = float(np.mean(au))
-    return {"mean": mean, "min": min(au), "ci95": ratio_interval(computed, spent, mean)}
+    interval = ratio_interval(computed, spent, mean)
+    return {"mean": mean, "min": min(au), "ci95": interval and [min(1.0, bound) for bound in interval]}
 
 
 def _part(ranks: Sequence[RankBatches], most: int) -> list[RankBatches]:
