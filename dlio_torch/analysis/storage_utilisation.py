@@ -78,7 +78,10 @@ def au_of_storage(
     source, requests = _requests(config, recording, data)
     if not (requests.batch >= 0).any():
         return _unknown("no request to the storage was recorded while batches were produced")
-    return {**_simulated(config, batches, requests), "source": source, "why": None}
+    figures = _simulated(config, batches, requests)
+    if figures is None:
+        return _unknown("some rank has no measured step that all ranks have")
+    return {**figures, "source": source, "why": None}
 
 
 def _unknown(why: str) -> dict[str, Any]:
@@ -111,7 +114,7 @@ def _requests(config: Config, recording: Recording, data: Iterable[Path | str]) 
     return "spans", requests_of_spans(recording)
 
 
-def _simulated(config: Config, ranks: Sequence[RankBatches], requests: StorageRequests) -> dict[str, Any]:
+def _simulated(config: Config, ranks: Sequence[RankBatches], requests: StorageRequests) -> dict[str, Any] | None:
     per_byte = seconds_per_byte(requests)
     latency, transfer = latencies(requests, per_byte), requests.bytes.astype(np.float64) * per_byte
     each = max(1.0, np.count_nonzero(requests.batch >= 0) / sum(rank.rows.size for rank in ranks))
@@ -125,6 +128,8 @@ def _simulated(config: Config, ranks: Sequence[RankBatches], requests: StorageRe
         measured = rank.measured[: len(times) - 1]
         spent.append(np.diff(times)[measured])
         computed.append(rank.compute_s[: measured.size][measured])
+    if not all(took.sum() > 0 for took in spent):
+        return None
     au = [float(min(1.0, done.sum() / took.sum())) for done, took in zip(computed, spent, strict=True)]
     mean = float(np.mean(au))
     interval = ratio_interval(computed, spent, mean)

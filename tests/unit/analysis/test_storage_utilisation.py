@@ -186,6 +186,12 @@ def test_the_reason_is_given_where_there_is_no_figure(
     assert re.search(why, found["why"])
 
 
+def test_a_rank_without_measured_steps_is_said() -> None:
+    recording, steps = Run(ranks=2).build()
+    steps[1]["phase"] = WARMUP
+    assert "some rank" in au_of_storage(SUMMARY, config(), recording, steps, [DATA])["why"]
+
+
 def test_nothing_recorded_is_said() -> None:
     run = Run()
     _, steps = run.build()
