@@ -82,5 +82,5 @@ def epoch_batches(loaders: Loaders, epoch: int) -> Iterator[Batch]:
 
 
 def amount_of(batch: Batch, seconds: float | None = None) -> Amount:
-    """Samples and bytes of a batch."""
+    """Samples and bytes of a batch, and the time that it took if it was measured."""
     return Amount(len(batch[INDEX]), batch_bytes(batch), seconds)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 
 from dlio_torch.config.schema import Config, LoaderConfig
 from dlio_torch.environment.cores import whole_cores
@@ -22,6 +22,7 @@ from dlio_torch.units import counted, format_number
 NAME, RESOURCE = "worker_transfer", "the transfer from loader workers"
 _STEPS = 1 << 20  # an epoch that no measurement ends
 _KEPT_BATCHES = 8
+_PER_WORKER = 1  # batches of each worker that are measured at least, so that a long one counts with its time
 
 
 def transfer_limit(recipe: MeasuredRecipe) -> NodeLimit:
@@ -68,13 +69,10 @@ def _transfer(recipe: MeasuredRecipe, workers: int) -> Iterator[Amount]:
         for _ in range(ready):
             next(batches)
         yield Amount()
-        for _ in range(ready):  # they were made while this process waited for the others
+        for _ in range(ready):  # they were made while this process waited for the others, and count for nothing
             next(batches)
-            yield Amount(seconds=0.0)
-        began = time.perf_counter()
-        for batch in batches:
-            began, before = time.perf_counter(), began
-            yield amount_of(batch, began - before)
+        while amounts := [amount_of(batch) for batch in islice(batches, _PER_WORKER * workers)]:
+            yield Amount(sum(amount.samples for amount in amounts), sum(amount.bytes for amount in amounts))
     finally:
         loaders.close()
 
