@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dlio_torch.formats.core.content import least
 from dlio_torch.formats.core.facts import OWN_TRANSFERS, Axis, Call, FormatFacts, Unused
-from dlio_torch.formats.core.field_bytes import field_bytes
-from dlio_torch.formats.core.layout_whole_file import SMALL
 from dlio_torch.formats.core.tuning import TRANSFERS, sizes
 from dlio_torch.formats.numpy.options import NpzConfig
 from dlio_torch.units import counted
@@ -26,6 +24,9 @@ class _NumpyFacts(FormatFacts):
     compares_files: ClassVar[bool] = True
 
     def plain_ranges(self, config: Config) -> bool:
+        from dlio_torch.formats.core.field_bytes import field_bytes
+        from dlio_torch.formats.core.layout_whole_file import SMALL
+
         data, samples = config.dataset, config.dataset.of(NpzConfig).samples_in_file
         single = samples == "one" or (samples == "by_count" and data.samples_per_file == 1)
         return not single or all(field_bytes(field) > SMALL for field in data.fields)  # a small file is read whole
