@@ -159,13 +159,15 @@ class ZarrFormat(FieldFormat):
         )
 
     def _codec(self) -> Any:
-        from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
+        from zarr.codecs import BloscCodec, ZstdCodec
+
+        from dlio_torch.formats.zarr.repeatable_gzip import RepeatableGzipCodec
 
         level = self.options.compression_level
         codecs: dict[str, Callable[[], Any]] = {
             "none": lambda: None,
             "zstd": lambda: ZstdCodec(level=level),
-            "gzip": lambda: GzipCodec(level=level),
+            "gzip": lambda: RepeatableGzipCodec(level=level),
             "blosc": lambda: BloscCodec(cname="lz4", clevel=level, shuffle="shuffle"),
         }
         return codecs[self.options.compression]()

@@ -6,13 +6,15 @@ import os
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 
 from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.formats.core.array_specs import DTYPES
-from dlio_torch.formats.testing.contract import FormatContract, read, refusal
+from dlio_torch.formats.core.registry import create
+from dlio_torch.formats.testing.contract import SEED, FormatContract, read, refusal, write
 from dlio_torch.formats.zarr.options import ZarrConfig
 
 zarr = pytest.importorskip("zarr", minversion="3", reason="zarr 3 is not installed")
@@ -57,6 +59,20 @@ class TestZarr(FormatContract):
         os.truncate(largest, largest.stat().st_size // 2)
         with closing(fmt.open(path)) as reader:
             assert str(path) in refusal(lambda: read(fmt, reader, range(self.num_samples)), closed=path)
+
+
+@pytest.mark.parametrize("shard_bytes", [0, 1 << 20])
+def test_gzip_chunks_do_not_tell_when_they_were_written(
+    shard_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fmt = create(options(VARIABLE, compression="gzip", chunk_bytes=2000, shard_bytes=shard_bytes), SEED)
+    stores = []
+    for second in (1_000_000_000, 2_000_000_000):
+        monkeypatch.setattr("gzip.time", SimpleNamespace(time=lambda second=second: float(second)))
+        store = tmp_path / f"{second}.zarr"
+        write(fmt, store, 0, 11)
+        stores.append({str(path.relative_to(store)): path.read_bytes() for path in store.rglob("*") if path.is_file()})
+    assert stores[0] == stores[1]
 
 
 class TestEveryDtype(FormatContract):

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import psutil
 import pytest
@@ -80,12 +81,11 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Folder of the temporary files of all processes that a test starts."""
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setenv("TMPDIR", str(folder))
-    return folder
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Folder of the temporary files of all processes that a test starts; a socket's path takes 107 characters."""
+    with TemporaryDirectory(prefix="node-") as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        yield Path(folder)
 
 
 @pytest.fixture
