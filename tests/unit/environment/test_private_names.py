@@ -26,7 +26,7 @@ def own_names(tree: ast.Module) -> set[str]:
     """What a module defines, and sets on its objects: the private names that it may use of any object."""
     own = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             own.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             own.add(node.id)
