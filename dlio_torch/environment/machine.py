@@ -22,10 +22,9 @@ from typing import Any
 from dlio_torch import __version__
 from dlio_torch.environment.cores import physical_cores, quota_cores, usable_cores
 from dlio_torch.environment.cpu_lists import format_cpus
-from dlio_torch.environment.memory_limits import memory_limit
 from dlio_torch.environment.mounts import describe_mount
 from dlio_torch.environment.nvidia_smi import GpuQueryFailed, mebibytes, query_gpus
-from dlio_torch.environment.topology.host_memory import meminfo
+from dlio_torch.environment.topology.host_memory import host_memory
 from dlio_torch.environment.topology.processors import cpu_model
 
 _PACKAGES = (
@@ -104,16 +103,9 @@ def _cpu(why: dict[str, str]) -> dict[str, Any]:
 
 
 def _memory(why: dict[str, str]) -> dict[str, int | None]:
-    sizes = meminfo()
-    limit = memory_limit()
-    if limit is None or limit >= sizes.get("MemTotal", 1 << 62):
-        limit = None
-        why["memory.limit_bytes"] = "no control group has a limit below the machine's memory"
-    result = {"total_bytes": sizes.get("MemTotal"), "available_bytes": sizes.get("MemAvailable")}
-    why.update(
-        {f"memory.{name}": "/proc/meminfo does not show the value" for name, value in result.items() if value is None}
-    )
-    return {**result, "limit_bytes": limit}
+    memory, names = host_memory(), ("total_bytes", "available_bytes", "limit_bytes")
+    why.update({f"memory.{name}": memory.why[name] for name in names if name in memory.why})
+    return {name: getattr(memory, name) for name in names}
 
 
 def _gpus(why: dict[str, str]) -> list[dict[str, Any]] | None:

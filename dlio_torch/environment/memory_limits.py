@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 
 from dlio_torch.environment.cgroups import own_groups
+from dlio_torch.environment.topology.kernel_files import text_of
 
 _ROOT = Path("/")
 # File of the limit, and the entry of memory.stat for memory of processes besides the cache, subgroups included.
@@ -25,11 +26,23 @@ def cache_room(root: Path = _ROOT) -> int | None:
         root: folder of ``proc`` and ``sys``.
     """
     room = [max(0, limit - held) for limit, held in _limits(root)]
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in (root / "proc/meminfo").read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                room.append(int(line.split()[1]) * 1024)
-    return min(room, default=None)
+    available = meminfo(root / "proc").get("MemAvailable")
+    return min([*room, *([] if available is None else [available])], default=None)
+
+
+def meminfo(proc: Path) -> dict[str, int]:
+    """Sizes of ``/proc/meminfo`` in bytes, by name; empty if it cannot be read.
+
+    Args:
+        proc: folder of the kernel's processes.
+    """
+    sizes = {}
+    for line in (text_of(proc / "meminfo") or "").splitlines():
+        name, _, value = line.partition(":")
+        words = value.split()
+        if len(words) == 2 and words[0].isdecimal() and words[1] == "kB":
+            sizes[name] = int(words[0]) * 1024
+    return sizes
 
 
 def memory_limit(root: Path = _ROOT) -> int | None:

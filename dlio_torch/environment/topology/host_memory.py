@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dlio_torch.environment.memory_limits import memory_limit
+from dlio_torch.environment.memory_limits import meminfo, memory_limit
 from dlio_torch.environment.topology.kernel_files import entries, number_of, text_of
 from dlio_torch.environment.topology.numa import PROC, SYS
 
@@ -70,17 +70,6 @@ def host_memory(sys: Path = SYS, proc: Path = PROC) -> HostMemory:
     if transparent is None:
         why["transparent_huge_pages"] = "the kernel has no transparent huge pages"
     return HostMemory(**values, huge_pages=_huge_pages(sys), transparent_huge_pages=transparent, why=why)
-
-
-def meminfo(proc: Path = PROC) -> dict[str, int]:
-    """Sizes of ``/proc/meminfo`` in bytes, by name; empty if it cannot be read."""
-    sizes = {}
-    for line in (text_of(proc / "meminfo") or "").splitlines():
-        name, _, value = line.partition(":")
-        words = value.split()
-        if len(words) == 2 and words[0].isdecimal() and words[1] == "kB":
-            sizes[name] = int(words[0]) * 1024
-    return sizes
 
 
 def _limit(proc: Path, total: int | None) -> int | None:
