@@ -94,6 +94,11 @@ class CachedFiles(Protocol):
         """Paths of every ``step``-th file from ``first`` on, at most about ``most``; no file is looked at."""
 
 
+def thinned(numbers: range, most: int | None) -> range:
+    """Every number, or every n-th one so that at most ``most`` are left."""
+    return numbers if most is None or len(numbers) <= most else numbers[:: -(-len(numbers) // most)]
+
+
 class CacheKeeper:
     """Prepares the page cache before epochs; all ranks make the same calls.
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.formats.core.format import Format
+from dlio_torch.storage.cache_state import thinned
 
 
 class DataFiles:
@@ -37,10 +38,7 @@ class DataFiles:
 
         No file is looked at.
         """
-        numbers = range(first, len(self), step)
-        if most is not None and len(numbers) > most:
-            numbers = numbers[:: -(-len(numbers) // most)]
-        for number in numbers:
+        for number in thinned(range(first, len(self), step), most):
             yield from map(str, self._files(number))
 
     def _files(self, number: int) -> list[Path]:

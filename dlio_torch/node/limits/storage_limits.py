@@ -15,7 +15,7 @@ from dlio_torch.node.limits.measured_recipe import MeasuredRecipe
 from dlio_torch.node.limits.node_limit import NodeLimit
 from dlio_torch.node.limits.parallel_tasks import Rate, run_tasks
 from dlio_torch.node.limits.recipe_reads import RecipeReads
-from dlio_torch.storage.cache_state import CacheKeeper
+from dlio_torch.storage.cache_state import CacheKeeper, thinned
 from dlio_torch.storage.local.device_limits import ReadWorkload
 from dlio_torch.storage.local.stored_limits import load_or_measure
 from dlio_torch.units import percent
@@ -40,10 +40,7 @@ class ListedFiles:
 
     def share(self, first: int, step: int, most: int | None = None) -> Iterator[str]:
         """See :class:`~dlio_torch.storage.cache_state.CachedFiles`."""
-        numbers = range(first, len(self.paths), step)
-        if most is not None and len(numbers) > most:
-            numbers = numbers[:: -(-len(numbers) // most)]
-        return (self.paths[number] for number in numbers)
+        return (self.paths[number] for number in thinned(range(first, len(self.paths), step), most))
 
 
 def storage_limits(recipe: MeasuredRecipe, note: Callable[[str], None]) -> list[NodeLimit]:
