@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ranks import REPO, clean_environ
+from page_commands import run_page
+from ranks import REPO
 
 from dlio_torch import cli
 
@@ -71,7 +68,7 @@ def test_the_commands_of_the_page_measure_a_small_node(
 ) -> None:
     for package in ("simpy", "matplotlib", "jinja2"):
         pytest.importorskip(package, reason=f"{package} is not installed")
-    done = commands_in(tmp_path)
+    done = run_page(PAGE, tmp_path, 280)
     [directory] = (tmp_path / "runs/node").iterdir()
     record = json.loads((directory / "node.json").read_text())
     check_record(record)
@@ -83,20 +80,6 @@ def test_the_commands_of_the_page_measure_a_small_node(
     assert cli.main(["clean", str(directory), "--yes"]) == 0
     assert not directory.exists()
     assert list((tmp_path / "data").iterdir())  # the data stay
-
-
-def commands_in(folder: Path) -> subprocess.CompletedProcess[str]:
-    """Runs the commands of docs/node.md in a folder."""
-    environ = clean_environ()
-    environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environ["PATH"]])
-    blocks = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", "\n".join(blocks)],
-        cwd=folder, env=environ, capture_output=True, text=True, timeout=280, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
-    return done
 
 
 def check_record(record: dict[str, Any]) -> None:

@@ -3,38 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from ranks import REPO, clean_environ
+from page_commands import run_page
+from ranks import REPO
 
 PAGE, FORMATS = ((REPO / "docs" / name).read_text(encoding="utf-8") for name in ("own_data.md", "data_formats.md"))
 LIBRARIES = ("datasets", "lmdb", "PIL", "pyarrow", "safetensors", "webdataset", "zarr")
-
-
-def done_in(folder: Path, page: str) -> subprocess.CompletedProcess[str]:
-    """All commands of a page, one after another in one folder, of which the first that fails is the last."""
-    environ = clean_environ()
-    environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environ["PATH"]])
-    blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", "\n".join(blocks)],
-        cwd=folder, env=environ, capture_output=True, text=True, timeout=560, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
-    return done
 
 
 @pytest.mark.timeout(600)
 def test_the_commands_for_each_format_work(tmp_path: Path) -> None:
     for library in LIBRARIES:
         pytest.importorskip(library, reason=f"{library} is not installed")
-    done_in(tmp_path, FORMATS)
+    run_page(FORMATS, tmp_path, 560)
     summaries = sorted(tmp_path.glob("runs/custom/*/summary.json"))
     used = [json.loads(path.read_text())["dataset"]["format"] for path in summaries]
     assert used == [
@@ -57,7 +41,7 @@ def test_the_commands_for_each_format_work(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(600)
 def test_the_commands_of_the_page_work(tmp_path: Path) -> None:
-    done = done_in(tmp_path, PAGE)
+    done = run_page(PAGE, tmp_path, 560)
     assert "the earlier results there are kept as" in done.stderr
     assert "scale: as written; scale=laptop shrinks it" in done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["events.h5", "mine.yaml", "runs", "shots", "shots.json"]
