@@ -36,6 +36,7 @@ def main(command: Command, launch: Launch) -> int:
     from dlio_torch.node.node_request import NodeRequest
     from dlio_torch.node.node_text import print_node
     from dlio_torch.node.system_file import system_text
+    from dlio_torch.study.session import say
 
     plan = plan_node(NodeRequest(command.settings, accelerators, seconds))
     if "--dry-run" in command.flags:
@@ -43,20 +44,20 @@ def main(command: Command, launch: Launch) -> int:
         return 0
     quiet = "--quiet" in command.flags
     for line in () if quiet else plan.lines():
-        _say(line)
+        say(line)
     directory = NodeDirectory.create(plan.config.output.root, plan.config.recipe)
-    record = measure_node(plan, directory, _ignore if quiet else _say)
+    record = measure_node(plan, directory, _ignore if quiet else say)
     if "--json" in command.flags:
         print(as_json({**record, "directory": str(directory.path)}), end="")
     else:
         print_node(record, sys.stdout)
     if output is not None:
         replace_text(output, system_text(record, output.stem))
-        _say(f"system: {output}")
+        say(f"system: {output}")
     try:
-        _say(f"report: {write_node_page(record, directory.path, directory.report)}")
+        say(f"report: {write_node_page(record, directory.path, directory.report)}")
     except MissingPackageError as error:
-        _say(f"report.html was not written: {error}")
+        say(f"report.html was not written: {error}")
     return 0
 
 
@@ -89,10 +90,6 @@ def _seconds(command: Command) -> float:
             hint="for example --seconds 3",
         )
     return seconds
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 def _ignore(line: str) -> None:

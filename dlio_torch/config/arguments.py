@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from dlio_torch.config.fields import lookup, suggest
 from dlio_torch.config.layers import show
@@ -59,3 +59,12 @@ def refuse_repeated(arguments: Sequence[Argument], hint: str = "keep one of the 
                 hint=hint,
             )
         first[key] = value
+
+
+def keys_of(arguments: Iterable[str]) -> set[str]:
+    """The keys of ``key=value`` arguments.
+
+    Raises:
+        ConfigError: see :func:`split_argument`.
+    """
+    return {split_argument(argument)[0] for argument in arguments}

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from dlio_torch.config.arguments import keys_of
 from dlio_torch.config.compose import Composed
 from dlio_torch.config.fields import lookup
 from dlio_torch.config.schema import Config
@@ -95,7 +96,7 @@ def runnable(
     Raises:
         ConfigError: no combination can be run.
     """
-    fixed = {setting.partition("=")[0] for setting in settings}
+    fixed = keys_of(settings)
     usable: list[Combination] = []
     errors: list[ConfigError] = []
     for combination in values:

@@ -18,6 +18,7 @@ from dlio_torch.config.schema import Config
 
 CountSource = Literal["--accelerators", "visible GPUs", "default"]
 """Origin of the number of accelerators."""
+NO_COMPUTE = "the recipe emulates no compute (compute.step_s=0 or compute.mode=none)"
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class NodeDemand:
     @property
     def why(self) -> str:
         """Reason that there is no demand; empty if there is one."""
-        return "" if self.step_s else "the recipe emulates no compute (compute.step_s=0 or compute.mode=none)"
+        return "" if self.step_s else NO_COMPUTE
 
     def to_record(self) -> dict[str, Any]:
         """The demand as JSON-ready values; ``None``: there is none, for the reason under ``why``."""

@@ -25,7 +25,7 @@ from dlio_torch.study.runner import figures_text
 from dlio_torch.study.strategies.grid import shuffled
 from dlio_torch.study.trial import generate_data, run_trial
 from dlio_torch.study.warm_start import WarmStart
-from dlio_torch.units import counted, format_size
+from dlio_torch.units import counted
 
 Say = Callable[[str], None]
 """Prints one line of progress."""
@@ -149,10 +149,7 @@ def _generate(plan: NodePlan, directory: NodeDirectory, say: Say) -> None:
     for data in plan.needs.data:
         if not data.missing_files:
             continue
-        say(
-            f"data: writing {counted(data.missing_files, 'file')}, about {format_size(data.missing_bytes)}, to "
-            f"{data.folder}"
-        )
+        say(data.progress_line)
         ended = generate_data(by_number[data.makers[0]].settings, directory.data_log)
         if ended.exit_code:
             raise RunFailed(f"the data cannot be written: {ended.error}", hint=f"see the log {directory.data_log}")

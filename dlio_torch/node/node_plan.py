@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlio_torch.config.arguments import keys_of
 from dlio_torch.config.compose import Composed, compose
 from dlio_torch.config.schema import Config
 from dlio_torch.data.dataset.stored_size import stored_bytes
@@ -148,7 +149,7 @@ def larger_data(plan: NodePlan, given: Sequence[str]) -> tuple[str, ...]:
         given: arguments of the command line.
     """
     config = plan.config.dataset
-    chosen = {setting.partition("=")[0].strip() for setting in given}
+    chosen = keys_of(given)
     wanted = max(combination.batches_ahead for combination in plan.combinations) + _MORE_STEPS
     factor = wanted / plan.steps
     size = sum(data.bytes for data in plan.needs.data) * factor
@@ -174,7 +175,7 @@ def _plan(request: NodeRequest, given: Sequence[str]) -> NodePlan:
         *trial_settings(composed, _full_time(given), visible_gpus(topology)),
         *_batch_of_accelerator(config, demand),
     )
-    fixed = {setting.partition("=")[0] for setting in given}
+    fixed = keys_of(given)
     nodes = len(cpu_sets(os.sched_getaffinity(0)))
     values = combinations(config, cores=whole_cores(), numa_nodes=nodes, gpus=visible_gpus(topology), fixed=fixed)
     usable, notes = runnable(composed, settings, values, lambda run: _amounts(run, fmt, data))
@@ -188,14 +189,13 @@ def _plan(request: NodeRequest, given: Sequence[str]) -> NodePlan:
 
 def with_recipe(settings: Sequence[str]) -> tuple[str, ...]:
     """Returns the settings with the default recipe if they name neither a recipe nor data."""
-    keys = {setting.partition("=")[0].strip() for setting in settings}
-    return tuple(settings) if keys & {"recipe", "dataset.path"} else (f"recipe={DEFAULT_RECIPE}", *settings)
+    given = keys_of(settings) & {"recipe", "dataset.path"}
+    return tuple(settings) if given else (f"recipe={DEFAULT_RECIPE}", *settings)
 
 
 def _full_time(settings: Sequence[str]) -> tuple[str, ...]:
     """The settings with the step time of the recipe as published: a scale shrinks the data alone."""
-    keys = {setting.partition("=")[0].strip() for setting in settings}
-    return tuple(settings) if "scale.compute" in keys else (*settings, "scale.compute=1")
+    return tuple(settings) if "scale.compute" in keys_of(settings) else (*settings, "scale.compute=1")
 
 
 def _demand(request: NodeRequest, config: Config, topology: Topology, fmt: Format, data: LocatedData) -> NodeDemand:

@@ -22,7 +22,7 @@ from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.format import Format
 from dlio_torch.preflight.checkpoint_space import peak_bytes
 from dlio_torch.study.resolve import Resolved
-from dlio_torch.units import format_size
+from dlio_torch.units import counted, format_size
 
 START_S = 4.0
 """Approximate seconds that a process takes to start torch and to end, for estimates."""
@@ -51,6 +51,12 @@ class DataSet:
     missing_files: int
     points: tuple[int, ...]
     makers: tuple[int, ...]
+
+    @property
+    def progress_line(self) -> str:
+        """The line that announces the generation of the missing files."""
+        size = format_size(self.missing_bytes)
+        return f"data: writing {counted(self.missing_files, 'file')}, about {size}, to {self.folder}"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from dlio_torch.study.store import Store
 from dlio_torch.study.strategies.base import Strategy
 from dlio_torch.study.time_left import time_left
 from dlio_torch.study.trial import generate_data, run_trial
-from dlio_torch.units import counted, format_duration, format_size
+from dlio_torch.units import format_duration
 
 
 @dataclass
@@ -93,8 +93,7 @@ class Runner:
             return True
         if not data.folder.exists():
             self.store.note_data(data.folder)
-        size = format_size(data.missing_bytes)
-        self._note(f"data: writing {counted(data.missing_files, 'file')}, about {size}, to {data.folder}")
+        self._note(data.progress_line)
         for writer in writers:
             point, log = writer.point, self.store.data_log(writer.point.number)
             ended = generate_data(point.settings, log, ranks=point.ranks, cwd=self.store.cwd)

@@ -12,6 +12,7 @@ from dlio_torch.dist.base import Communicator
 from dlio_torch.dist.launcher import Launch
 from dlio_torch.dist.torchdist import TorchCommunicator
 from dlio_torch.errors import DlioError
+from dlio_torch.node.demand import NO_COMPUTE
 from dlio_torch.node.limits.limit_record import measured, refused_limit
 from dlio_torch.node.limits.measured_recipe import MeasuredRecipe
 from dlio_torch.node.limits.node_limit import NodeLimit
@@ -27,7 +28,7 @@ def compute_limit(recipe: MeasuredRecipe) -> NodeLimit:
     name, resource = "compute", "compute"
     step_s, count = recipe.config.compute.emulated_step_s, recipe.accelerators
     if step_s <= 0:
-        return refused_limit(name, resource, "the recipe emulates no compute (compute.step_s=0 or compute.mode=none)")
+        return refused_limit(name, resource, NO_COMPUTE)
     samples_per_s = recipe.batch_size * count / (step_s * recipe.hold_steps)
     steps = "" if recipe.hold_steps == 1 else f", {recipe.hold_steps} steps a batch"
     method = (
