@@ -14,13 +14,13 @@ from overrides import overridden
 from ranks import run_ranks
 
 from dlio_torch import cli
+from dlio_torch.checkpoint.position import RunIdentity, SavedPositions, TrainingPosition, read
 from dlio_torch.config.compose import compose
 from dlio_torch.data.dataset.manifest import generated_manifests
 from dlio_torch.data.order.planning import train_sampler
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.batch import INDEX, Batch, batch_bytes
 from dlio_torch.train import evaluation, trainer
-from dlio_torch.train.position import RunIdentity, SavedPositions, TrainingPosition, read
 
 SMALL = [
     "recipe=minimal", "scale=tiny", "train.epochs=3", "train.batch_size=4", "compute.step_s=0", "verify=true",

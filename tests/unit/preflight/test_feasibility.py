@@ -17,9 +17,9 @@ from overrides import overridden
 from ranks import clean_environ
 
 from dlio_torch import cli
+from dlio_torch.checkpoint.checkpointer import Checkpointer
 from dlio_torch.config.checkpoint_amount import saves
 from dlio_torch.config.schema import CheckpointConfig
-from dlio_torch.train.checkpoint import Checkpointer
 
 RANK = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 SMALL = ("recipe=minimal", "scale=tiny", "storage.limits=off")

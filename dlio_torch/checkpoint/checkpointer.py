@@ -10,6 +10,11 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+from dlio_torch.checkpoint.checkpoint_files import CheckpointFile, cannot_write, files_of
+from dlio_torch.checkpoint.checkpoint_reader import CheckpointReader
+from dlio_torch.checkpoint.checkpoint_writer import CheckpointWriter
+from dlio_torch.checkpoint.position import SavedPositions, TrainingPosition
+from dlio_torch.checkpoint.tensorflow_saver import TensorFlowSaver
 from dlio_torch.config.checkpoint_amount import start_bytes
 from dlio_torch.config.schema import CheckpointConfig
 from dlio_torch.errors import DataError, PreconditionError
@@ -17,11 +22,6 @@ from dlio_torch.files.atomic_file import fsync_path
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 from dlio_torch.supervision.watchdog import Watchdog
 from dlio_torch.syserrors import refused
-from dlio_torch.train.checkpoint_files import CheckpointFile, cannot_write, files_of
-from dlio_torch.train.checkpoint_reader import CheckpointReader
-from dlio_torch.train.checkpoint_writer import CheckpointWriter
-from dlio_torch.train.position import SavedPositions, TrainingPosition
-from dlio_torch.train.tensorflow_saver import TensorFlowSaver
 from dlio_torch.units import format_size
 
 
@@ -30,11 +30,11 @@ class Checkpointer:
 
     A checkpoint of ``kind=files`` is the configured files, in their order; where ``{step}`` is in the
     name, each checkpoint is a file of its own, otherwise the file is replaced.  A checkpoint of
-    ``kind=torch`` is ``checkpoint-<step>.pt``.  See :class:`dlio_torch.train.checkpoint_writer.CheckpointWriter`
-    for their content, :class:`dlio_torch.train.checkpoint_reader.CheckpointReader` for how they are read.
+    ``kind=torch`` is ``checkpoint-<step>.pt``.  See :class:`dlio_torch.checkpoint.checkpoint_writer.CheckpointWriter`
+    for their content, :class:`dlio_torch.checkpoint.checkpoint_reader.CheckpointReader` for how they are read.
 
     A checkpoint of ``kind=tensorflow`` is what TensorFlow's Saver writes: see
-    :mod:`dlio_torch.train.tensorflow_saver`.
+    :mod:`dlio_torch.checkpoint.tensorflow_saver`.
 
     Buffers and state are made here, outside of any timed part.
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from dlio_torch.checkpoint.adam_state import make_state
+from dlio_torch.checkpoint.checkpoint_files import CheckpointFile
 from dlio_torch.config.schema import CheckpointConfig
 from dlio_torch.files.atomic_file import fsync_path, renamed, temporary_name
 from dlio_torch.iotrace.recorder.spans import Recorder
-from dlio_torch.train.checkpoint_files import CheckpointFile
-from dlio_torch.train.state import make_state
 
 _SHIFTS = 64 * 1024  # offsets in the content at which a write call may begin
 

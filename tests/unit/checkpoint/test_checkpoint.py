@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from dlio_torch.checkpoint.adam_state import layer_shapes
+from dlio_torch.checkpoint.checkpointer import Checkpointer
 from dlio_torch.config.schema import CheckpointConfig, CheckpointFileConfig
 from dlio_torch.errors import ConfigError, DataError, DlioError, PreconditionError
 from dlio_torch.iotrace.recorder.spans import Recorder
-from dlio_torch.train.checkpoint import Checkpointer
-from dlio_torch.train.state import layer_shapes
 
 # The five files of the DLIO paper.
 FIVE = CheckpointConfig(
@@ -203,7 +203,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from dlio_torch.config.schema import CheckpointConfig, CheckpointFileConfig
-from dlio_torch.train.checkpoint import Checkpointer
+from dlio_torch.checkpoint.checkpointer import Checkpointer
 
 kind, fsync, folder = sys.argv[1], sys.argv[2] == "fsync", Path(sys.argv[3])
 files = [

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import torch
 
+from dlio_torch.checkpoint.checkpoint_files import CheckpointFile
 from dlio_torch.config.opt import LARGEST_CALL
 from dlio_torch.config.schema import CheckpointConfig
 from dlio_torch.errors import DataError
 from dlio_torch.iotrace.recorder.spans import Recorder
 from dlio_torch.syserrors import refused, unreadable
-from dlio_torch.train.checkpoint_files import CheckpointFile
 
 
 class CheckpointReader:

@@ -17,10 +17,10 @@ import pytest
 from straced import needs_strace
 
 from dlio_torch import cli
+from dlio_torch.checkpoint.checkpointer import Checkpointer
 from dlio_torch.config.checkpoint_amount import checkpoint_bytes, saves, start_bytes
 from dlio_torch.config.schema import CheckpointConfig, TensorFlowConfig
 from dlio_torch.errors import DlioError
-from dlio_torch.train.checkpoint import Checkpointer
 
 SMALL = CheckpointConfig(
     kind="tensorflow",
@@ -78,7 +78,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from dlio_torch.config.schema import CheckpointConfig, TensorFlowConfig
-from dlio_torch.train.checkpoint import Checkpointer
+from dlio_torch.checkpoint.checkpointer import Checkpointer
 options = dict(kind="tensorflow", every_steps=3)
 if sys.argv[2] == "sharded":
     files = TensorFlowConfig(index_bytes=690, meta_bytes=63623, graph_text_bytes=162816)
