@@ -148,7 +148,7 @@ def _open_checkpointer(context: RunContext, written: WrittenRun, cleanup: Cleanu
     planned, directory, rank = written.planned, written.directory, context.comm.rank
     config, resume = planned.prepared.config.checkpoint, planned.resume
     watchdog = None
-    if config.kind != "none":
+    if config.layout != "none":
         watchdog = cleanup.enter_context(context.watchdog("a checkpoint to be written", observed=False))
         watchdog.is_waiting = False
     return cleanup.closing(

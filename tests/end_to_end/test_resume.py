@@ -24,7 +24,7 @@ from dlio_torch.train import evaluation, trainer
 
 SMALL = [
     "recipe=minimal", "scale=tiny", "train.epochs=3", "train.batch_size=4", "compute.step_s=0", "verify=true",
-    "checkpoint=torch", "checkpoint.state_bytes=64KiB", "checkpoint.every_epochs=0", "checkpoint.every_steps=3",
+    "checkpoint=torch_save", "checkpoint.state_bytes=64KiB", "checkpoint.every_epochs=0", "checkpoint.every_steps=3",
     "checkpoint.fsync=false", "dataset.fields.0.shape=[8]",
 ]  # fmt: skip
 WORKERS = ["loader.num_workers=2", "loader.prefetch_factor=2", "loader.read_threads=0"]
@@ -142,8 +142,9 @@ def test_evaluations_go_on_where_they_were(tmp_path: Path, taken: Taken) -> None
 
 def test_lanes_go_on(tmp_path: Path, taken: Taken) -> None:
     lanes = [
-        "recipe=frnn", "scale=tiny", "compute.step_s=0", "train.epochs=3", "checkpoint=torch", "dataset.num_files=4",
-        "checkpoint.state_bytes=64KiB", "checkpoint.every_epochs=0", "checkpoint.every_steps=3", "train.steps=4",
+        "recipe=frnn", "scale=tiny", "compute.step_s=0", "train.epochs=3", "checkpoint=torch_save",
+        "dataset.num_files=4", "checkpoint.state_bytes=64KiB", "checkpoint.every_epochs=0", "checkpoint.every_steps=3",
+        "train.steps=4",
         f"dataset.root={tmp_path}/data", "output.progress=false", "loader=main_process",
     ]  # fmt: skip
     taken.begin()
