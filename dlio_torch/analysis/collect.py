@@ -100,11 +100,11 @@ def collect(
         "stage": _stage(config, ranks),
         "load": _load(ranks),
         "restore": {
-            "seconds": [result.restore_s for result in results],
-            "bytes": [result.restore_bytes for result in results],
+            "seconds": [None if result.restored is None else result.restored.seconds for result in results],
+            "bytes": [None if result.restored is None else result.restored.bytes for result in results],
         },
         "saved": {
-            "checkpoints": sum(result.checkpoints for result in results),
+            "checkpoints": sum(len(result.saves) for result in results),
             "bytes": sum(result.checkpoint_bytes for result in results),
             "fsync": config.checkpoint.fsync if config.checkpoint.layout != "none" else None,
         },

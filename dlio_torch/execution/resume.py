@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dlio_torch.checkpoint.position import RunIdentity, SavedPositions, TrainingPosition, read
+from dlio_torch.checkpoint.saves import saving_ranks
 from dlio_torch.config.schema import Config
 from dlio_torch.data.dataset.manifest import data_folder
 from dlio_torch.data.order.held_plan import HeldPlan, fetched_by
@@ -127,7 +128,7 @@ def run_identity(
     path, hold = config.dataset.path, config.access.hold_steps
     data = str(Path(path).absolute()) if path is not None else data_folder(config, fmt).name
     order = fetched_by(sampler).state_dict()["pattern"] + (f", each batch for {hold} steps" if hold > 1 else "")
-    savers = world_size if config.checkpoint.ranks == "all" else 1
+    savers = saving_ranks(config, world_size)
     return RunIdentity(world_size, savers, order, len(sampler), data)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dlio_torch import __version__
-from dlio_torch.checkpoint.checkpoint_files import file_names
+from dlio_torch.checkpoint.registry import layout_of
 from dlio_torch.config.emit import sources_to_yaml, to_yaml
 from dlio_torch.config.schema import Config
 from dlio_torch.environment.machine import describe
@@ -30,7 +30,8 @@ def make_run_directory(context: RunContext, config: Config) -> tuple[RunDir, dic
     """
     directory, mount, comm = None, {}, context.comm
     if context.is_rank_zero:
-        names = file_names(config.checkpoint)
+        layout = layout_of(config.checkpoint.layout)
+        names = [] if layout is None else layout.file_names(config)
         if (line := keep_earlier_results(config)) is not None:
             context.note(line)
         directory = RunDir.create(config.output.root, config.recipe, config.output.dir, checkpoints=names)

@@ -9,7 +9,8 @@ from pathlib import Path
 import torch
 
 from dlio_torch.analysis.collect import RankResult
-from dlio_torch.checkpoint.checkpointer import Checkpointer
+from dlio_torch.checkpoint.base import SaverSetup
+from dlio_torch.checkpoint.checkpointer import Checkpointer, open_checkpointer
 from dlio_torch.checkpoint.position import SavedPositions
 from dlio_torch.compute.calibrate import Calibration
 from dlio_torch.compute.emulate import make_emulator
@@ -145,20 +146,17 @@ def _begin(context: RunContext, planned: PlannedRun, loaders: Loaders) -> tuple[
 
 def _open_checkpointer(context: RunContext, written: WrittenRun, cleanup: Cleanup) -> Checkpointer:
     """The checkpointer of this rank; its watchdog starts here, because saves are timed."""
-    planned, directory, rank = written.planned, written.directory, context.comm.rank
-    config, resume = planned.prepared.config.checkpoint, planned.resume
+    planned, directory, comm = written.planned, written.directory, context.comm
+    config, resume = planned.prepared.config, planned.resume
     watchdog = None
-    if config.layout != "none":
+    if config.checkpoint.layout != "none":
         watchdog = cleanup.enter_context(context.watchdog("a checkpoint to be written", observed=False))
         watchdog.is_waiting = False
     return cleanup.closing(
-        Checkpointer(
-            config,
-            directory.checkpoints,
-            rank,
-            written.recorder,
+        open_checkpointer(
+            SaverSetup(config, directory.checkpoints, comm, written.recorder),
             watchdog,
-            positions=SavedPositions(directory.position(rank), planned.identity),
+            positions=SavedPositions(directory.position(comm.rank), planned.identity),
             restores=None if resume is None else (RunDir(resume.run).checkpoints, resume.checkpoint),
         )
     )

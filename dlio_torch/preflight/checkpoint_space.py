@@ -6,7 +6,8 @@ import os
 import shutil
 from pathlib import Path
 
-from dlio_torch.config.checkpoint_amount import checkpoint_bytes, saves, start_bytes
+from dlio_torch.checkpoint.registry import layout_of
+from dlio_torch.checkpoint.saves import checkpoint_bytes, saves
 from dlio_torch.config.schema import Config
 from dlio_torch.errors import PreconditionError
 from dlio_torch.run_directory.results_folder import folder_name
@@ -24,17 +25,18 @@ def peak_bytes(config: Config, steps: int, world_size: int) -> int:
         steps: steps of an epoch.
         world_size: number of ranks.
     """
-    options = config.checkpoint
+    options, layout = config.checkpoint, layout_of(config.checkpoint.layout)
+    if layout is None:
+        return 0
     times = saves(options, steps, config.train.epochs)
-    if options.layout != "none" and options.restore and config.train.resume is None:
+    if options.restore and config.train.resume is None:
         times += 1  # the checkpoint to restore is written first
-    fixed = [file.bytes for file in options.files if "{step}" not in file.name] if options.layout == "files" else []
+    if not times:
+        return 0
+    fixed, ranks = layout.replaced_bytes(config), layout.saving_ranks(config, world_size)
     kept = min(times, options.keep + 1) if options.keep else times
-    size = (checkpoint_bytes(options) - sum(fixed)) * kept
-    if times:
-        size += sum(fixed) + (max(fixed, default=0) if times > 1 else 0)
-    size += start_bytes(options) if times else 0
-    return size * (world_size if options.ranks == "all" else 1)
+    size = (sum(fixed) * (1 - kept) + (max(fixed, default=0) if times > 1 else 0) + layout.start_bytes(config)) * ranks
+    return size + kept * sum(layout.saved_bytes(config, rank) for rank in range(ranks))
 
 
 def results_folder(config: Config) -> Path:
@@ -61,7 +63,7 @@ def checkpoint_space_problem(config: Config, steps: int, world_size: int) -> Pre
     if needed <= free:
         return None
     options = config.checkpoint
-    saved = f"{saves(options, steps, config.train.epochs)} checkpoints of {format_size(checkpoint_bytes(options))}"
+    saved = f"{saves(options, steps, config.train.epochs)} checkpoints of {format_size(checkpoint_bytes(config))}"
     return PreconditionError(
         f"checkpoint.keep={options.keep}: {saved} take up to {format_size(needed)} at a time in {folder}, but "
         f"its file system has only {format_size(free)} left",

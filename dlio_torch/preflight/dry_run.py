@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from dlio_torch.config.checkpoint_amount import checkpoint_bytes, saves, start_bytes
+from dlio_torch.checkpoint.saves import checkpoint_bytes, saves, saving_ranks, start_bytes
 from dlio_torch.config.compose import Composed
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate import check_world
@@ -178,12 +178,12 @@ def _evaluation(config: Config, order: RankOrder, world_size: int) -> Iterator[s
 def _checkpoints(config: Config, steps: int, world_size: int) -> str:
     if config.checkpoint.layout == "none":
         return "checkpoints: none"
-    ranks = world_size if config.checkpoint.ranks == "all" else 1
+    ranks = saving_ranks(config, world_size)
     options = config.checkpoint
-    count, before = saves(options, steps, config.train.epochs), start_bytes(options)
+    count, before = saves(options, steps, config.train.epochs), start_bytes(config)
     graphs = f", {format_size(before)} of graphs before the first" if before else ""
     return (
-        f"checkpoints: {count} of {format_size(checkpoint_bytes(options))} by {counted(ranks, 'rank')}{graphs}, up to "
+        f"checkpoints: {count} of {format_size(checkpoint_bytes(config))} by {counted(ranks, 'rank')}{graphs}, up to "
         f"{format_size(peak_bytes(config, steps, world_size))} of disk space at a time in "
         f"{results_folder(config)}"
     )

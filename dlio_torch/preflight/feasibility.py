@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import torch
 
+from dlio_torch.checkpoint.saves import held_bytes
 from dlio_torch.config.check import ConfigCheck
-from dlio_torch.config.checkpoint_amount import held_bytes
 from dlio_torch.config.schema import Config
 from dlio_torch.data.engines import registry as engines
 from dlio_torch.data.order.held_plan import fetched_by
@@ -98,7 +98,7 @@ def resource_needs(config: Config, fmt: Format, sampler: Plan, *, reduces: bool)
     spinning = config.compute.threads if config.compute.mode == "spin" else 0
     return ResourceNeeds(
         held_batch_bytes(config, fmt, sampler),
-        held_bytes(config.checkpoint),
+        held_bytes(config),
         config.train.allreduce_bytes if reduces else 0,
         engines.facts(config.loader.engine).demand(config.loader).readers + _interleave_threads(config) + spinning,
     )

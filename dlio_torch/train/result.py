@@ -10,6 +10,7 @@ from dataclasses import astuple, dataclass, field, fields
 import numpy as np
 import numpy.typing as npt
 
+from dlio_torch.checkpoint.save_times import RestoreTimes, SaveTimes
 from dlio_torch.iotrace.recorder.io_counters import IoCounters
 from dlio_torch.train.order import OrderPart
 from dlio_torch.train.readers import ReaderFigures
@@ -104,10 +105,9 @@ class TrainResult:
     Attributes:
         steps: one record a step.
         epochs: one entry an epoch.
-        checkpoints: checkpoints saved.
-        checkpoint_bytes: bytes saved.
-        restore_s: time of the restore before the first step, ``None`` on a rank that restores nothing.
-        restore_bytes: bytes restored, ``None`` likewise.
+        saves: times of the checkpoints saved.
+        checkpoint_bytes: bytes of these checkpoints, and of what was written before the first.
+        restored: times of the restore before the first step, ``None`` on a rank that restores nothing.
         gpu: name of the GPU to which batches were copied, ``None`` where they stayed in the host's memory.
         copies_ahead: copies that ran ahead of their steps, ``None`` where each batch was copied in its step, or not.
         pauses: begin and end, by ``time.perf_counter_ns``, of work between epochs that only the measurement needs; no
@@ -118,10 +118,9 @@ class TrainResult:
 
     steps: Steps
     epochs: EpochLog = field(default_factory=EpochLog)
-    checkpoints: int = 0
+    saves: list[SaveTimes] = field(default_factory=list)
     checkpoint_bytes: int = 0
-    restore_s: float | None = None
-    restore_bytes: int | None = None
+    restored: RestoreTimes | None = None
     gpu: str | None = None
     copies_ahead: CopyTimes | None = None
     pauses: list[tuple[int, int]] = field(default_factory=list)

@@ -96,16 +96,18 @@ class Trainer:
             self._restore_checkpoint(result)
         try:
             if self._checkpointer.saves:
-                self._outside(result, self._checkpointer.begin, self._first)
+                self._outside(self._checkpointer.begin, self._first)
             self._epochs(result)
             if self._checkpointer.saves:
-                self._outside(result, self._checkpointer.end, (self._config.epochs, len(self._loader)))
+                self._outside(self._checkpointer.end, (self._config.epochs, len(self._loader)))
         except BaseException:
             # The spans so far are kept; the first error is the one that counts.
             with contextlib.suppress(DlioError):
                 self._spans.record(self._log.to_array())
             raise
         result.steps = self._log.to_array()
+        result.saves = self._checkpointer.times
+        result.checkpoint_bytes = self._checkpointer.written_bytes
         self._spans.record(result.steps)
         return result
 
@@ -114,22 +116,15 @@ class Trainer:
         self._comm.barrier()
         if self._checkpointer.saves:
             began = time.perf_counter_ns()
-            result.restore_bytes = self._checkpointer.restore()
-            ended = time.perf_counter_ns()
-            self._recorder.add("restore", began, ended, bytes=result.restore_bytes)
-            result.restore_s = (ended - began) * 1e-9
+            result.restored = self._checkpointer.restore()
+            size = 0 if result.restored is None else result.restored.bytes
+            self._recorder.add("restore", began, time.perf_counter_ns(), bytes=size)
 
-    def _outside(
-        self, result: TrainResult, save: Callable[[int, TrainingPosition], tuple[int, int]], place: tuple[int, int]
-    ) -> None:
+    def _outside(self, save: Callable[[int, TrainingPosition], None], place: tuple[int, int]) -> None:
         """Save before the first or after the last step."""
-        began = time.perf_counter_ns()
-        checkpoints, written = save(
-            self._done, TrainingPosition(*place, self._evaluation.evaluations, self._evaluation.steps)
-        )
-        result.checkpoints += checkpoints
-        result.checkpoint_bytes += written
-        if written:
+        began, before = time.perf_counter_ns(), self._checkpointer.written_bytes
+        save(self._done, TrainingPosition(*place, self._evaluation.evaluations, self._evaluation.steps))
+        if written := self._checkpointer.written_bytes - before:
             self._recorder.add("checkpoint", began, time.perf_counter_ns(), bytes=written)
 
     def _epochs(self, result: TrainResult) -> None:
@@ -228,8 +223,7 @@ class Trainer:
                 saved = reduced
                 if due is not None and due(epoch, self._done, step == steps):
                     place = TrainingPosition(epoch, step, self._evaluation.evaluations, self._evaluation.steps)
-                    result.checkpoint_bytes += self._checkpointer.save(self._done, place)
-                    result.checkpoints += 1
+                    self._checkpointer.save(self._done, place)
                     saved = clock()
                 last = (
                     step, self._done, start, fetched, copied, computed_ns, requested, computed, reduced, saved, samples,

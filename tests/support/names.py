@@ -95,6 +95,7 @@ MODULE_FAMILIES = {
         *("array_format", "content", "facts", "file", "format", "index", "layout", "mpi_file", "options", "reader"),
         *("describe", "stream", "writer"),
     },
+    "checkpoint/layouts/*": {"layout", "saver"},
     "data/engines": {"facts"},
     "data/engines/*": {"engine", "facts"},
     "interop/*": {"checkpoint", "dataset", "model", "training", "workload"},  # the sections of a foreign workload file

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from checkpointers import checkpointer, restored_bytes, saved_bytes
 
-from dlio_torch.checkpoint.adam_state import layer_shapes
-from dlio_torch.checkpoint.checkpointer import Checkpointer
+from dlio_torch.checkpoint.layouts.plain_files.adam_state import layer_shapes
 from dlio_torch.config.schema import CheckpointConfig, CheckpointFileConfig
 from dlio_torch.errors import ConfigError, DataError, DlioError, PreconditionError
 from dlio_torch.iotrace.recorder.spans import Recorder
@@ -42,30 +42,30 @@ def names(folder: Path) -> list[str]:
 
 
 def test_due_by_step_and_by_epoch() -> None:
-    by_step = Checkpointer(FIVE, "unused", rank=0)
+    by_step = checkpointer(FIVE, "unused", rank=0)
     assert [step for step in range(1, 151) if by_step.due(1, step, False)] == [50, 100, 150]
-    by_epoch = Checkpointer(replace(FIVE, every_steps=0, every_epochs=2), "unused", rank=0)
+    by_epoch = checkpointer(replace(FIVE, every_steps=0, every_epochs=2), "unused", rank=0)
     assert [(e, last) for e in (1, 2, 3, 4) for last in (False, True) if by_epoch.due(e, 7 * e, last)] == [
         (2, True),
         (4, True),
     ]
-    both = Checkpointer(replace(FIVE, every_epochs=1), "unused", rank=0)
+    both = checkpointer(replace(FIVE, every_epochs=1), "unused", rank=0)
     assert both.due(1, 50, False)
     assert both.due(1, 51, True)
     assert not both.due(1, 51, False)
 
 
 def test_nothing_to_save_touches_nothing(tmp_path: Path) -> None:
-    checkpointer = Checkpointer(CheckpointConfig(every_steps=1), tmp_path / "c", rank=0)
-    assert not checkpointer.due(1, 1, True)
-    checkpointer.prepare_restore()
-    assert checkpointer.save(1) == checkpointer.restore() == 0
+    saves = checkpointer(CheckpointConfig(every_steps=1), tmp_path / "c", rank=0)
+    assert not saves.due(1, 1, True)
+    saves.prepare_restore()
+    assert saved_bytes(saves, 1) == restored_bytes(saves) == 0
     assert not (tmp_path / "c").exists()
 
 
 def test_the_five_files(tmp_path: Path) -> None:
-    checkpointer = Checkpointer(FIVE, tmp_path, rank=0)
-    assert checkpointer.save(50) == FIVE_BYTES
+    saves = checkpointer(FIVE, tmp_path, rank=0)
+    assert saved_bytes(saves, 50) == FIVE_BYTES
     sizes = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
     assert sizes == {
         "model.ckpt-50.data-00000-of-00001": 4 << 20,
@@ -82,25 +82,25 @@ def test_the_five_files(tmp_path: Path) -> None:
 
 
 def test_only_the_newest_are_kept(tmp_path: Path) -> None:
-    checkpointer = Checkpointer(replace(FIVE, keep=2), tmp_path, rank=0)
+    saves = checkpointer(replace(FIVE, keep=2), tmp_path, rank=0)
     for step in (50, 100, 150):
-        checkpointer.save(step)
+        saves.save(step)
     assert {name.split("-")[1].split(".")[0] for name in names(tmp_path) if "-" in name} == {"100", "150"}
     assert len(names(tmp_path)) == 4 * 2 + 1
-    everything = Checkpointer(replace(FIVE, keep=0), tmp_path / "all", rank=0)
+    everything = checkpointer(replace(FIVE, keep=0), tmp_path / "all", rank=0)
     for step in (50, 100, 150):
         everything.save(step)
     assert len(names(tmp_path / "all")) == 4 * 3 + 1
 
 
 def test_old_checkpoints_stay_until_the_new_one_is_complete(tmp_path: Path) -> None:
-    checkpointer = Checkpointer(FIVE, tmp_path, rank=0)
-    checkpointer.save(50)
+    saves = checkpointer(FIVE, tmp_path, rank=0)
+    saves.save(50)
     before = names(tmp_path)
     # The last file of the next checkpoint lands on a device that is always full.
     (tmp_path / ".graph-100.pbtxt.tmp").symlink_to("/dev/full")
     with pytest.raises(PreconditionError, match=r"graph-100\.pbtxt cannot be written \(.*: No space left") as caught:
-        checkpointer.save(100)
+        saves.save(100)
     assert re.search(r"it needs 1 KiB, [\d.]+ [KMGTP]iB are free", str(caught.value))
     assert "\n" not in str(caught.value)
     assert names(tmp_path) == before  # neither a temporary file nor a part of checkpoint 100
@@ -108,44 +108,44 @@ def test_old_checkpoints_stay_until_the_new_one_is_complete(tmp_path: Path) -> N
 
 def test_every_rank_saves_in_its_own_folder(tmp_path: Path) -> None:
     for rank in range(3):
-        Checkpointer(replace(FIVE, ranks="all"), tmp_path, rank=rank).save(50)
+        checkpointer(replace(FIVE, ranks="all"), tmp_path, rank=rank).save(50)
     assert len(names(tmp_path)) == 15
     assert {name.split("/")[0] for name in names(tmp_path)} == {"rank-0", "rank-1", "rank-2"}
-    other = Checkpointer(FIVE, tmp_path / "first", rank=1)
+    other = checkpointer(FIVE, tmp_path / "first", rank=1)
     assert not other.due(1, 50, False)
-    assert other.save(50) == 0
+    assert saved_bytes(other, 50) == 0
     assert not (tmp_path / "first").exists()
 
 
 @pytest.mark.parametrize("config", [FIVE, TORCH], ids=["files", "torch_save"])
 def test_restore_reads_what_was_prepared(config: CheckpointConfig, tmp_path: Path) -> None:
-    checkpointer = Checkpointer(replace(config, restore=True, restore_read_bytes=1000), tmp_path, rank=0)
+    saves = checkpointer(replace(config, restore=True, restore_read_bytes=1000), tmp_path, rank=0)
     with pytest.raises(DataError, match=f"no checkpoint in {tmp_path}"):
-        checkpointer.restore()
-    checkpointer.prepare_restore()
+        saves.restore()
+    saves.prepare_restore()
     size = sum(path.stat().st_size for path in tmp_path.iterdir())
-    assert checkpointer.restore() == size
+    assert restored_bytes(saves) == size
     victim = max(tmp_path.iterdir(), key=lambda path: path.stat().st_size)
     os.truncate(victim, 100)
     with pytest.raises(DataError, match=re.escape(victim.name)) as caught:
-        checkpointer.restore()
+        saves.restore()
     assert "\n" not in str(caught.value)
     victim.unlink()
     with pytest.raises(DataError, match=f"{re.escape(victim.name)} cannot be read: No such file"):
-        checkpointer.restore()
+        saves.restore()
 
 
 def test_the_first_save_replaces_what_was_prepared(tmp_path: Path) -> None:
-    checkpointer = Checkpointer(TORCH, tmp_path, rank=0)
-    checkpointer.prepare_restore()
-    checkpointer.save(5)
+    saves = checkpointer(TORCH, tmp_path, rank=0)
+    saves.prepare_restore()
+    saves.save(5)
     assert names(tmp_path) == ["checkpoint-5.pt"]
 
 
 @pytest.mark.parametrize("size", [65_536, 200_000, 3_333_333, 20_000_000])
 def test_torch_save_of_a_state_of_the_wanted_size(size: int, tmp_path: Path) -> None:
-    checkpointer = Checkpointer(replace(TORCH, state_bytes=size), tmp_path, rank=0)
-    saved = checkpointer.save(12)
+    saves = checkpointer(replace(TORCH, state_bytes=size), tmp_path, rank=0)
+    saved = saved_bytes(saves, 12)
     assert saved == (tmp_path / "checkpoint-12.pt").stat().st_size
     assert saved == pytest.approx(size, rel=0.01)
     state = torch.load(tmp_path / "checkpoint-12.pt", weights_only=True)
@@ -167,10 +167,10 @@ def test_layers_add_up(elements: int) -> None:
 
 
 def test_a_state_that_does_not_fit_on_the_device(tmp_path: Path) -> None:
-    checkpointer = Checkpointer(TORCH, tmp_path, rank=0)
+    saves = checkpointer(TORCH, tmp_path, rank=0)
     (tmp_path / ".checkpoint-9.pt.tmp").symlink_to("/dev/full")
     with pytest.raises(DlioError, match=r"checkpoint-9\.pt cannot be written \(it needs 977 KiB") as caught:
-        checkpointer.save(9)
+        saves.save(9)
     assert "\n" not in str(caught.value)
     assert names(tmp_path) == []
 
@@ -178,17 +178,18 @@ def test_a_state_that_does_not_fit_on_the_device(tmp_path: Path) -> None:
 def test_two_files_of_one_name_are_refused() -> None:
     twice = [CheckpointFileConfig(name="a"), CheckpointFileConfig(name="b"), CheckpointFileConfig(name="a")]
     with pytest.raises(ConfigError, match=r"checkpoint\.files\[2\]\.name='a' occurs twice"):
-        Checkpointer(replace(FIVE, files=twice), "unused", rank=0)
+        checkpointer(replace(FIVE, files=twice), "unused", rank=0)
 
 
 def test_an_empty_file_is_made(tmp_path: Path) -> None:
-    assert Checkpointer(replace(FIVE, files=[CheckpointFileConfig(name="marker")]), tmp_path, rank=0).save(1) == 0
+    saves = checkpointer(replace(FIVE, files=[CheckpointFileConfig(name="marker")]), tmp_path)
+    assert saved_bytes(saves, 1) == 0
     assert names(tmp_path) == ["marker"]
 
 
 def test_spans_of_each_file(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "events", rank=0)
-    Checkpointer(replace(FIVE, fsync=True), tmp_path / "c", rank=0, recorder=recorder).save(50)
+    checkpointer(replace(FIVE, fsync=True), tmp_path / "c", rank=0, recorder=recorder).save(50)
     recorder.close()
     [table] = (tmp_path / "events").glob("*.names")
     text = table.read_text()
@@ -203,7 +204,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from dlio_torch.config.schema import CheckpointConfig, CheckpointFileConfig
-from dlio_torch.checkpoint.checkpointer import Checkpointer
+from tests.support.checkpointers import checkpointer
 
 kind, fsync, folder = sys.argv[1], sys.argv[2] == "fsync", Path(sys.argv[3])
 files = [
@@ -213,11 +214,11 @@ files = [
 config = CheckpointConfig(
     layout=kind, every_steps=1, files=files, state_bytes=200_000, fsync=fsync, restore_read_bytes=45_000
 )
-checkpointer = Checkpointer(config, folder, rank=0)
-checkpointer.save(1)
-checkpointer.save(2)
+saves = checkpointer(config, folder, rank=0)
+saves.save(1)
+saves.save(2)
 if sys.argv[4:] == ["restore"]:
-    checkpointer.restore()
+    saves.restore()
 """
 
 

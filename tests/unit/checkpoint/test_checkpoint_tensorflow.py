@@ -14,12 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from checkpointers import checkpointer, restored_bytes, saved_bytes
 from straced import needs_strace
 
 from dlio_torch import cli
-from dlio_torch.checkpoint.checkpointer import Checkpointer
-from dlio_torch.config.checkpoint_amount import checkpoint_bytes, saves, start_bytes
-from dlio_torch.config.schema import CheckpointConfig, TensorFlowConfig
+from dlio_torch.checkpoint.saves import checkpoint_bytes, saves, start_bytes
+from dlio_torch.config.schema import CheckpointConfig, Config, TensorFlowConfig
 from dlio_torch.errors import DlioError
 
 SMALL = CheckpointConfig(
@@ -78,7 +78,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from dlio_torch.config.schema import CheckpointConfig, TensorFlowConfig
-from dlio_torch.checkpoint.checkpointer import Checkpointer
+from tests.support.checkpointers import checkpointer
 options = dict(layout="tensorflow", every_steps=3)
 if sys.argv[2] == "sharded":
     files = TensorFlowConfig(index_bytes=690, meta_bytes=63623, graph_text_bytes=162816)
@@ -86,12 +86,12 @@ if sys.argv[2] == "sharded":
 else:
     files = TensorFlowConfig(sharded=False, index_bytes=13994, meta_bytes=747387)
     more = dict(keep=2, state_bytes=10484800)
-checkpointer = Checkpointer(CheckpointConfig(tensorflow=files, **options, **more), Path(sys.argv[1]), rank=0)
-checkpointer.begin(0)
+writer = checkpointer(CheckpointConfig(tensorflow=files, **options, **more), Path(sys.argv[1]), rank=0)
+writer.begin(0)
 for step in (3, 6) if sys.argv[2] == "sharded" else (0, 1, 2):
-    checkpointer.save(step)
-checkpointer.end(8)
-checkpointer.close()
+    writer.save(step)
+writer.end(8)
+writer.close()
 """
 
 
@@ -158,43 +158,50 @@ def names(folder: Path) -> set[str]:
 
 
 def test_what_is_saved_before_the_first_and_after_the_last_step(tmp_path: Path) -> None:
-    checkpointer = Checkpointer(SMALL, tmp_path, rank=0)
-    each = checkpoint_bytes(SMALL)
-    saved, written = checkpointer.begin(0)
-    assert saved == 1
+    writer = checkpointer(SMALL, tmp_path, rank=0)
+    each = checkpoint_bytes(Config(checkpoint=SMALL))
+    writer.begin(0)
+    assert len(writer.times) == 1
+    written = writer.written_bytes
     first = sum(path.stat().st_size for path in tmp_path.iterdir())
-    assert first == pytest.approx(each + start_bytes(SMALL), abs=400)  # the file checkpoint, an event
+    before = start_bytes(Config(checkpoint=SMALL))
+    assert first == pytest.approx(each + before, abs=400)  # the file checkpoint, an event
     assert written == first + 690  # the index is written twice
-    assert checkpointer.save(3) > each
-    assert checkpointer.end(4)[0] == 1
-    assert checkpointer.end(4)[0] == 0
-    checkpointer.close()
+    assert saved_bytes(writer, 3) > each
+    writer.end(4)
+    assert len(writer.times) == 3
+    writer.end(4)
+    assert len(writer.times) == 3
+    writer.close()
     files = {f"model.ckpt-{step}{suffix}" for step in (3, 4) for suffix in (DATA, ".index", ".meta")}
     assert names(tmp_path) == files | {"checkpoint", "graph.pbtxt", "events.out.tfevents"}
-    assert Checkpointer(replace(SMALL, before_first=False), tmp_path / "b", rank=0).begin(0)[0] == 0
-    assert Checkpointer(SMALL, tmp_path / "c", rank=1).begin(0) == (0, 0)
+    late = checkpointer(replace(SMALL, before_first=False), tmp_path / "b")
+    late.begin(0)
+    assert not late.times
+    other = checkpointer(SMALL, tmp_path / "c", rank=1)
+    other.begin(0)
+    assert other.written_bytes == 0
     assert not (tmp_path / "c").exists()
 
 
 @pytest.mark.parametrize(("steps", "count"), [(6, 3), (7, 4), (2, 2)])
 def test_saves_are_foretold(steps: int, count: int, tmp_path: Path) -> None:
-    checkpointer = Checkpointer(SMALL, tmp_path, rank=0)
-    done = checkpointer.begin(0)[0]
+    writer = checkpointer(SMALL, tmp_path, rank=0)
+    writer.begin(0)
     for step in range(1, steps + 1):
-        if checkpointer.due(1, step, False):
-            checkpointer.save(step)
-            done += 1
-    done += checkpointer.end(steps)[0]
-    assert done == saves(SMALL, steps, 1) == count
+        if writer.due(1, step, False):
+            writer.save(step)
+    writer.end(steps)
+    assert len(writer.times) == saves(SMALL, steps, 1) == count
 
 
 def test_a_restore_reads_index_and_variables(tmp_path: Path) -> None:
-    checkpointer = Checkpointer(replace(SMALL, restore=True), tmp_path, rank=0)
-    checkpointer.prepare_restore()
-    assert checkpointer.restore() == 100_000 + 690
+    writer = checkpointer(replace(SMALL, restore=True), tmp_path, rank=0)
+    writer.prepare_restore()
+    assert restored_bytes(writer) == 100_000 + 690
     (tmp_path / "model.ckpt-0.index").unlink()
     with pytest.raises(DlioError, match=r"model\.ckpt-0\.index cannot be read"):
-        checkpointer.restore()
+        writer.restore()
 
 
 @contextmanager
@@ -210,12 +217,12 @@ def largest_file(size: int) -> Iterator[None]:
 @pytest.mark.parametrize("sharded", [True, False])
 def test_a_file_that_cannot_be_written_leaves_nothing(sharded: bool, tmp_path: Path) -> None:
     config = replace(SMALL, tensorflow=TensorFlowConfig(sharded=sharded, index_bytes=690, meta_bytes=4000))
-    checkpointer = Checkpointer(config, tmp_path, rank=0)
+    writer = checkpointer(config, tmp_path, rank=0)
     with largest_file(50_000), pytest.raises(DlioError, match=r"model\.ckpt-3.* cannot be written") as caught:
-        checkpointer.save(3)
+        writer.save(3)
     assert "\n" not in str(caught.value)
     assert names(tmp_path) == set()
-    checkpointer.save(6)
+    writer.save(6)
     assert len(names(tmp_path)) == 4
 
 

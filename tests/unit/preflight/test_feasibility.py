@@ -13,12 +13,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from checkpointers import checkpointer
 from overrides import overridden
 from ranks import clean_environ
 
 from dlio_torch import cli
-from dlio_torch.checkpoint.checkpointer import Checkpointer
-from dlio_torch.config.checkpoint_amount import saves
+from dlio_torch.checkpoint.saves import saves
 from dlio_torch.config.schema import CheckpointConfig
 
 RANK = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -103,7 +103,7 @@ def test_a_dry_run_says_what_checkpoints_take(
 def test_checkpoints_are_counted_as_they_are_written(tmp_path: Path) -> None:
     for epochs, steps, every_steps, every_epochs in itertools.product(range(1, 5), range(1, 5), range(5), range(4)):
         saved = CheckpointConfig("files", every_steps, every_epochs)
-        due = Checkpointer(saved, tmp_path, 0).due
+        due = checkpointer(saved, tmp_path, 0).due
         written = sum(
             due(epoch + 1, epoch * steps + step, step == steps)
             for epoch in range(epochs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from dlio_torch.checkpoint.adam_state import make_state
-from dlio_torch.checkpoint.checkpoint_files import CheckpointFile
+from dlio_torch.checkpoint.layouts.plain_files.adam_state import make_state
+from dlio_torch.checkpoint.layouts.plain_files.checkpoint_files import CheckpointFile
 from dlio_torch.config.schema import CheckpointConfig
 from dlio_torch.files.atomic_file import fsync_path, renamed, temporary_name
 from dlio_torch.iotrace.recorder.spans import Recorder
@@ -46,10 +47,10 @@ class CheckpointWriter:
         if config.layout == "torch_save":
             self.state = make_state(config.state_bytes, temporary_name(files[0].path(Path(), 0)).name)
         else:
-            self.content = _random_bytes(max((file.call for file in files), default=0))
+            self.content = random_bytes(max((file.call for file in files), default=0))
         self._buffer = memoryview(self.content)
 
-    def write(self, path: Path, file: CheckpointFile, step: int, *, fsync: bool) -> int:
+    def write(self, path: Path, file: CheckpointFile, step: int, *, fsync: bool) -> tuple[int, float]:
         """Write one file of the checkpoint of ``step`` under a temporary name and rename it.
 
         Args:
@@ -59,11 +60,12 @@ class CheckpointWriter:
             fsync: whether the file is flushed to the device first.
 
         Returns:
-            Bytes written.
+            Bytes written, and seconds of flushing.
 
         Raises:
             OSError, RuntimeError: the file cannot be written; torch's writer raises RuntimeError.
         """
+        fsync_s = 0.0
         with renamed(temporary_name(path), path) as temporary:
             with self._recorder.span("write", step=step, file=str(path), bytes=file.size):
                 if self.state:
@@ -73,8 +75,10 @@ class CheckpointWriter:
                     written = self._write_calls(temporary, file)
             if fsync:
                 with self._recorder.span("fsync", step=step, file=str(path), bytes=written):
+                    start = time.perf_counter_ns()
                     fsync_path(temporary)
-        return written
+                    fsync_s = (time.perf_counter_ns() - start) / 1e9
+        return written, fsync_s
 
     def _write_calls(self, path: Path, file: CheckpointFile) -> int:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
@@ -90,7 +94,7 @@ class CheckpointWriter:
         return done
 
 
-def _random_bytes(call: int) -> Any:
+def random_bytes(call: int) -> Any:
     """Random bytes without a zero, enough for a write call of ``call`` bytes at any shift."""
     block = np.random.default_rng(1).integers(1, 256, size=4 * 1024 * 1024, dtype=np.uint8)
     return np.resize(block, call + _SHIFTS) if call + _SHIFTS > block.size else block

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.config.checkpoint_amount import TENSORFLOW_BUFFER
+from dlio_torch.checkpoint.layouts.tensorflow.amounts import TENSORFLOW_BUFFER
 from dlio_torch.config.schema_training import TensorFlowConfig
 from dlio_torch.storage.local.stdio import StdioFile
 

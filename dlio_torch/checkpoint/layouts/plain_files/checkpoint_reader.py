@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from dlio_torch.checkpoint.checkpoint_files import CheckpointFile
+from dlio_torch.checkpoint.layouts.plain_files.checkpoint_files import CheckpointFile
 from dlio_torch.config.opt import LARGEST_CALL
 from dlio_torch.config.schema import CheckpointConfig
 from dlio_torch.errors import DataError

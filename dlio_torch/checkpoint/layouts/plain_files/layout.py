@@ -1,0 +1,47 @@
+"""Layouts ``files`` (files of given sizes) and ``torch_save`` (``torch.save`` of a state of a given size)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dlio_torch.checkpoint.base import Layout, SaverSetup
+from dlio_torch.checkpoint.file_entries import entry, of_rank
+from dlio_torch.checkpoint.layouts.plain_files.checkpoint_files import files_of
+from dlio_torch.config.schema import Config
+
+if TYPE_CHECKING:
+    from dlio_torch.checkpoint.base import Saver
+
+
+class _PlainLayout(Layout):
+    def file_names(self, config: Config) -> list[str]:
+        return of_rank(config, [entry(file.name) for file in files_of(config.checkpoint)])
+
+    def saved_bytes(self, config: Config, rank: int) -> int:
+        return sum(file.size for file in files_of(config.checkpoint))
+
+    def open(self, setup: SaverSetup) -> Saver:
+        from dlio_torch.checkpoint.layouts.plain_files.saver import PlainSaver
+
+        return PlainSaver(setup)
+
+
+class FilesLayout(_PlainLayout):
+    """Files of given sizes, each written with write calls of a given size."""
+
+    options = frozenset({"files", "restore_read_bytes", "ranks"})
+
+    def held_bytes(self, config: Config, rank: int) -> int:
+        return max((file.write_bytes for file in config.checkpoint.files), default=0)
+
+    def replaced_bytes(self, config: Config) -> list[int]:
+        return [file.bytes for file in config.checkpoint.files if "{step}" not in file.name]
+
+
+class TorchSaveLayout(_PlainLayout):
+    """One file ``checkpoint-<step>.pt`` of a rank, written by ``torch.save``."""
+
+    options = frozenset({"state_bytes", "ranks"})
+
+    def held_bytes(self, config: Config, rank: int) -> int:
+        return config.checkpoint.state_bytes

@@ -1,0 +1,1 @@
+"""Layout ``tensorflow``: the files of TensorFlow's Saver."""

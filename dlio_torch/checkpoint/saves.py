@@ -1,0 +1,55 @@
+"""Number and size of the checkpoints that a run saves, for plans and estimates."""
+
+from __future__ import annotations
+
+import math
+
+from dlio_torch.checkpoint.registry import layout_of
+from dlio_torch.config.schema import CheckpointConfig, Config
+
+
+def saves(options: CheckpointConfig, steps: int, epochs: int) -> int:
+    """Number of checkpoints that a rank saves.
+
+    A step after which one is due by its number and by the end of its epoch counts once.
+
+    Args:
+        options: of the checkpoints.
+        steps: of an epoch.
+        epochs: of the run.
+    """
+    if options.layout == "none":
+        return 0
+    total = steps * epochs
+    by_step = total // options.every_steps if options.every_steps else 0
+    by_epoch = epochs // options.every_epochs if options.every_epochs else 0
+    count = by_step + by_epoch
+    if by_step and by_epoch:
+        count -= by_epoch // (options.every_steps // math.gcd(options.every_steps, options.every_epochs * steps))
+    last = options.every_steps and total % options.every_steps == 0
+    last = last or (options.every_epochs and epochs % options.every_epochs == 0)
+    return count + options.before_first + (options.after_last and not last)
+
+
+def checkpoint_bytes(config: Config, rank: int = 0) -> int:
+    """Bytes that one checkpoint of a rank takes on the storage."""
+    layout = layout_of(config.checkpoint.layout)
+    return 0 if layout is None else layout.saved_bytes(config, rank)
+
+
+def saving_ranks(config: Config, world_size: int) -> int:
+    """Number of ranks that save; at least 1, also where nothing is saved."""
+    layout = layout_of(config.checkpoint.layout)
+    return 1 if layout is None else layout.saving_ranks(config, world_size)
+
+
+def start_bytes(config: Config) -> int:
+    """Bytes written once, before the first checkpoint."""
+    layout = layout_of(config.checkpoint.layout)
+    return 0 if layout is None else layout.start_bytes(config)
+
+
+def held_bytes(config: Config, rank: int = 0) -> int:
+    """Bytes of memory that a rank holds to save checkpoints."""
+    layout = layout_of(config.checkpoint.layout)
+    return 0 if layout is None else layout.held_bytes(config, rank)

@@ -1,0 +1,34 @@
+"""Checkpointers of tests, without a run around them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dlio_torch.checkpoint.base import SaverSetup
+from dlio_torch.checkpoint.checkpointer import Checkpointer, open_checkpointer
+from dlio_torch.config.schema import CheckpointConfig, Config
+from dlio_torch.dist.base import SingleCommunicator
+from dlio_torch.iotrace.recorder.spans import NULL, Recorder
+
+
+def checkpointer(
+    options: CheckpointConfig, directory: Path | str, rank: int = 0, recorder: Recorder = NULL, **more: Any
+) -> Checkpointer:
+    """The checkpointer of one of two ranks."""
+    comm = SingleCommunicator()
+    comm.rank, comm.world_size = rank, max(2, rank + 1)
+    return open_checkpointer(SaverSetup(Config(checkpoint=options), Path(directory), comm, recorder), **more)
+
+
+def saved_bytes(saves: Checkpointer, step: int) -> int:
+    """Saves a checkpoint; returns its bytes."""
+    before = saves.written_bytes
+    saves.save(step)
+    return saves.written_bytes - before
+
+
+def restored_bytes(saves: Checkpointer) -> int:
+    """Restores a checkpoint; returns its bytes."""
+    times = saves.restore()
+    return 0 if times is None else times.bytes
