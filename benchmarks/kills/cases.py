@@ -70,7 +70,7 @@ CASES = (
     _reading("train, in memory", "loader=in_memory", weight=1),
     _reading("train, stream", "dataset=tfrecord", "access=stream", "loader=workers", others=True),
     _reading("train, two ranks", ranks=2, weight=1, others=True),
-    _reading("checkpoint, torch", "checkpoint=torch", "checkpoint.state_bytes=1MiB", "checkpoint.every_steps=1"),
+    _reading("checkpoint, torch", "checkpoint=torch_save", "checkpoint.state_bytes=1MiB", "checkpoint.every_steps=1"),
     _reading("checkpoint, files", "checkpoint=dlio", "checkpoint.every_steps=1"),
     _reading("stage", "stage.dir=local", "stage.every_epoch=true", "train.epochs=2", weight=3),
     _reading("stage, kept", "stage.dir=local", "stage.keep=true"),

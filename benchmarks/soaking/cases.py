@@ -22,8 +22,8 @@ CASES: dict[str, Sequence[str]] = {
     "lanes": [*_LANES, "loader=main_process"],
     "in memory": [*_MAP, "loader=in_memory"],
     "checkpoints": [
-        *_MAP, "loader=main_process", "checkpoint=torch", "checkpoint.state_bytes=1MiB", "checkpoint.every_steps=5",
-        "checkpoint.keep=2",
+        *_MAP, "loader=main_process", "checkpoint=torch_save", "checkpoint.state_bytes=1MiB",
+        "checkpoint.every_steps=5", "checkpoint.keep=2",
     ],
     "every call": [*_MAP, "loader=workers", "trace.posix=true"],
     "evaluation": [

@@ -106,7 +106,7 @@ def collect(
         "saved": {
             "checkpoints": sum(result.checkpoints for result in results),
             "bytes": sum(result.checkpoint_bytes for result in results),
-            "fsync": config.checkpoint.fsync if config.checkpoint.kind != "none" else None,
+            "fsync": config.checkpoint.fsync if config.checkpoint.layout != "none" else None,
         },
         "reads": {
             "samples": samples,

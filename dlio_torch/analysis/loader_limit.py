@@ -88,7 +88,7 @@ def is_measured_by(config: Config, summary: Mapping[str, Any]) -> bool:
         and cache is not None
         and cache["machines"] == 1
         and not summary["eval"]["steps"]
-        and config.checkpoint.kind == "none"
+        and config.checkpoint.layout == "none"
         and not (config.verify or trace.profiler or trace.horovod)
     )
 

@@ -193,7 +193,7 @@ def _was_done(part: str, measured: Sequence[RankSteps], config: Config) -> bool:
         "copy": config.train.device != "cpu",
         "compute": config.compute.emulated,
         "allreduce": config.train.allreduce_bytes > 0,
-        "checkpoint": config.checkpoint.kind != "none",
+        "checkpoint": config.checkpoint.layout != "none",
         "other": any(rank.followed.any() for rank in measured),
     }.get(part, True)
     return bool(measured) and (configured or any(rank.part(part).any() for rank in measured))

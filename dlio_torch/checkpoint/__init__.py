@@ -1,1 +1,1 @@
-"""Checkpoints of large models: the job whose state they hold, without the model."""
+"""Checkpoints: the described job, the files and tensors of each rank, their writers and readers."""

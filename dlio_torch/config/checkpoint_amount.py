@@ -17,7 +17,7 @@ def saves(options: CheckpointConfig, steps: int, epochs: int) -> int:
         steps: of an epoch.
         epochs: of the run.
     """
-    if options.kind == "none":
+    if options.layout == "none":
         return 0
     total = steps * epochs
     by_step = total // options.every_steps if options.every_steps else 0
@@ -32,25 +32,25 @@ def saves(options: CheckpointConfig, steps: int, epochs: int) -> int:
 
 def checkpoint_bytes(options: CheckpointConfig) -> int:
     """Bytes that one checkpoint of a rank takes on the storage."""
-    if options.kind == "files":
+    if options.layout == "files":
         return sum(file.bytes for file in options.files)
-    if options.kind == "tensorflow":
+    if options.layout == "tensorflow":
         return options.state_bytes + options.tensorflow.index_bytes + options.tensorflow.meta_bytes
-    return options.state_bytes if options.kind == "torch" else 0
+    return options.state_bytes if options.layout == "torch_save" else 0
 
 
 def start_bytes(options: CheckpointConfig) -> int:
     """Bytes written once before the first checkpoint: TensorFlow's graph.pbtxt and event file."""
-    return _start(options.tensorflow) if options.kind == "tensorflow" else 0
+    return _start(options.tensorflow) if options.layout == "tensorflow" else 0
 
 
 def held_bytes(options: CheckpointConfig) -> int:
     """Bytes of memory that a rank needs to save a checkpoint: the whole state, or the largest write call."""
-    if options.kind == "files":
+    if options.layout == "files":
         return max((file.write_bytes for file in options.files), default=0)
-    if options.kind == "tensorflow":
+    if options.layout == "tensorflow":
         return largest_write(options.tensorflow, options.state_bytes)
-    return options.state_bytes if options.kind == "torch" else 0
+    return options.state_bytes if options.layout == "torch_save" else 0
 
 
 TENSORFLOW_BUFFER = 8 << 20

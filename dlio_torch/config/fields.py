@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from dlio_torch.config.extensions import all_facts
+from dlio_torch.config.opt import NO_FORMER
 from dlio_torch.config.schema import Config
 
 LONGEST_S = 1e9
@@ -37,6 +38,7 @@ class Option:
         maximum: greatest permitted value, or None.
         default: default value; a list or group instance for those.
         doc: one line of documentation.
+        former: former name of the option in its group, and the successors of former values.
     """
 
     path: tuple[str, ...]
@@ -50,6 +52,7 @@ class Option:
     maximum: float | None = None
     default: Any = None
     doc: str = ""
+    former: tuple[str, Mapping[str, str]] = NO_FORMER
 
     @property
     def key(self) -> str:
@@ -110,6 +113,7 @@ def _describe(field: dataclasses.Field[Any], hint: Any) -> Option:
         maximum=_maximum(meta.get("max"), meta.get("unit"), kind, element),
         default=default,
         doc=meta.get("doc", ""),
+        former=meta.get("former", NO_FORMER),
     )
 
 
@@ -198,13 +202,29 @@ def nearest(word: str, known: Sequence[str], limit: int = 1, cutoff: float = 0.6
     return [folded[low] for low in difflib.get_close_matches(word.lower(), list(folded), n=limit, cutoff=cutoff)]
 
 
+def _successor(path: tuple[str, ...]) -> str:
+    """Text that names the option that replaces the one at ``path``; empty if none does."""
+    former = [
+        (facts.key(old), facts.key(new), values) for facts in all_facts() for old, (new, values) in facts.former.items()
+    ]
+    group = lookup(path[:-1])
+    former += [
+        (".".join(path), option.key, option.former[1])
+        for option in (children(group).values() if group is not None and group.kind == "group" else ())
+        if option.former[0] == path[-1]
+    ]
+    for old, new, values in former:
+        if old == ".".join(path):
+            changed = ", ".join(f"{value} for {before}" for before, value in values.items())
+            return f"it is now {new}" + (f" ({changed})" if changed else "")
+    return ""
+
+
 def suggest(path: Sequence[str]) -> str:
     """Returns the hint for an unknown key: the option that replaces it, or the most similar valid keys."""
-    for facts in all_facts():
-        for option, (successor, values) in facts.former.items():
-            if ".".join(path) == facts.key(option):
-                changed = ", ".join(f"{new} for {old}" for old, new in values.items())
-                return f"it is now {facts.key(successor)}" + (f" ({changed})" if changed else "")
+    successor = _successor(tuple(path))
+    if successor:
+        return successor
     prefix = tuple(path)
     while prefix and lookup(prefix) is None:
         prefix = prefix[:-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
@@ -18,11 +19,31 @@ LARGEST_CALL = 0x7FFFF000
 """Largest number of bytes that Linux transfers in one read or write call."""
 
 
+NO_FORMER: tuple[str, Mapping[str, str]] = ("", {})
+"""Former name of an option that has none."""
+
+
 def opt(
-    default: Any, doc: str, *, unit: str | None = None, minimum: float | None = None, maximum: float | None = None
+    default: Any,
+    doc: str,
+    *,
+    unit: str | None = None,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    former: tuple[str, Mapping[str, str]] = NO_FORMER,
 ) -> Any:
-    """Declares an option: default, one line of documentation, unit (``B``, ``s``), minimum and maximum."""
-    metadata = {"doc": doc, "unit": unit, "min": minimum, "max": maximum}
+    """Declares an option.
+
+    Args:
+        default: default value.
+        doc: one line of documentation.
+        unit: ``B`` or ``s``.
+        minimum: least permitted value.
+        maximum: greatest permitted value.
+        former: former name of the option in its group, and the former words of its values that have changed, with
+            their successors; an error about the former name names the option.
+    """
+    metadata = {"doc": doc, "unit": unit, "min": minimum, "max": maximum, "former": former}
     if isinstance(default, (list, dict)):
         return field(default_factory=lambda: type(default)(default), metadata=metadata)
     if isinstance(default, type):

@@ -187,7 +187,7 @@ def _checkpoint_size(work: Scaler) -> None:
         return max(min(size, 1), round(size * factor))  # what was something stays something
 
     work.set("checkpoint.state_bytes", scaled(options.state_bytes))
-    graphs = ("index_bytes", "meta_bytes", "graph_text_bytes", "graph_bytes") if options.kind == "tensorflow" else ()
+    graphs = ("index_bytes", "meta_bytes", "graph_text_bytes", "graph_bytes") if options.layout == "tensorflow" else ()
     for name in graphs:
         size, least = getattr(options.tensorflow, name), 128 if name == "index_bytes" else 0
         work.set(f"checkpoint.tensorflow.{name}", max(least, scaled(size)))

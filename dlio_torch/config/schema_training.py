@@ -117,23 +117,24 @@ class TensorFlowConfig:
 class CheckpointConfig:
     """Checkpoints: content, interval, and the ranks that save."""
 
-    kind: Literal["none", "files", "torch", "tensorflow"] = opt(
+    layout: Literal["none", "files", "torch_save", "tensorflow"] = opt(
         "none",
-        "none: no checkpoints; files: files of given sizes; torch: torch.save of a state; tensorflow: the "
-        "files of TensorFlow's Saver",
+        "none: no checkpoints; files: files of given sizes; torch_save: torch.save of a state; tensorflow: the files "
+        "of TensorFlow's Saver",
+        former=("kind", {"torch": "torch_save"}),
     )
     every_steps: int = opt(0, "save after every n-th step; 0: never because of the number of steps", minimum=0)
     every_epochs: int = opt(0, "save after every n-th epoch; 0: never because of an epoch's end", minimum=0)
     before_first: bool = opt(False, "save a checkpoint before the first step")
     after_last: bool = opt(False, "save a checkpoint after the last step, unless that step was already saved")
-    files: list[CheckpointFileConfig] = opt([], "with kind=files: the files of a checkpoint, in the order of writing")
+    files: list[CheckpointFileConfig] = opt([], "with layout=files: the files of a checkpoint, in the order of writing")
     state_bytes: int = opt(
         0,
-        "size of one checkpoint; kind=torch: of model and optimizer state; kind=tensorflow: of the variables",
+        "size of one checkpoint; layout=torch_save: of model and optimizer state; layout=tensorflow: of the variables",
         unit="B",
         minimum=0,
     )
-    tensorflow: TensorFlowConfig = opt(TensorFlowConfig, "with kind=tensorflow: the files of a checkpoint")
+    tensorflow: TensorFlowConfig = opt(TensorFlowConfig, "with layout=tensorflow: the files of a checkpoint")
     ranks: Literal["first", "all"] = opt("first", "ranks that save: the first only, or all")
     fsync: bool = opt(False, "flush each file to the device (fsync) before the next step")
     keep: int = opt(1, "number of newest checkpoints to keep; 0: all", minimum=0)

@@ -234,35 +234,35 @@ def _train(config: Config, check: ConfigCheck) -> None:
 def _checkpoint(config: Config, check: ConfigCheck) -> None:
     saved = config.checkpoint
     interval = "checkpoint.every_steps" if saved.every_steps else "checkpoint.every_epochs"
-    if saved.kind == "none":
+    if saved.layout == "none":
         if saved.every_steps or saved.every_epochs:
             check.fail(
-                [interval, "checkpoint.kind"],
+                [interval, "checkpoint.layout"],
                 "saving is configured, but checkpoints have no content",
-                f"set checkpoint.kind=torch or files, or {interval}=0 (checkpoint=none turns checkpoints off)",
+                f"set checkpoint.layout=torch_save or files, or {interval}=0 (checkpoint=none turns checkpoints off)",
             )
         if saved.restore:
             check.fail(
-                ["checkpoint.restore", "checkpoint.kind"],
+                ["checkpoint.restore", "checkpoint.layout"],
                 "restoring is configured, but checkpoints have no content",
-                "set checkpoint.kind=torch or files, or checkpoint.restore=false",
+                "set checkpoint.layout=torch_save or files, or checkpoint.restore=false",
             )
         return
     if not (saved.every_steps or saved.every_epochs or saved.restore or saved.before_first or saved.after_last):
         check.fail(
-            ["checkpoint.kind", "checkpoint.every_steps"],
+            ["checkpoint.layout", "checkpoint.every_steps"],
             "checkpoints are configured, but no option says when to save them",
-            "set checkpoint.every_steps or checkpoint.every_epochs to 1 or more, or checkpoint.kind=none",
+            "set checkpoint.every_steps or checkpoint.every_epochs to 1 or more, or checkpoint.layout=none",
         )
-    if saved.kind == "files" and not saved.files:
+    if saved.layout == "files" and not saved.files:
         check.fail(
-            ["checkpoint.kind", "checkpoint.files"],
+            ["checkpoint.layout", "checkpoint.files"],
             "the list of files that make up a checkpoint is empty",
-            "set checkpoint.files=[{name: model, bytes: 4MiB}], or checkpoint.kind=torch",
+            "set checkpoint.files=[{name: model, bytes: 4MiB}], or checkpoint.layout=torch_save",
         )
-    if saved.kind in ("torch", "tensorflow") and not saved.state_bytes:
+    if saved.layout in ("torch_save", "tensorflow") and not saved.state_bytes:
         check.fail(
-            ["checkpoint.kind", "checkpoint.state_bytes"],
+            ["checkpoint.layout", "checkpoint.state_bytes"],
             "the checkpoint has a state of 0 bytes",
             "set the size of the state, for example checkpoint.state_bytes=100MiB",
         )
@@ -274,7 +274,7 @@ def _checkpoint(config: Config, check: ConfigCheck) -> None:
                 "this is not a file name",
                 "write a name that is not empty and has no '/'",
             )
-    if saved.kind == "tensorflow" and ("/" in saved.tensorflow.name or "{step}" not in saved.tensorflow.name):
+    if saved.layout == "tensorflow" and ("/" in saved.tensorflow.name or "{step}" not in saved.tensorflow.name):
         check.fail(
             ["checkpoint.tensorflow.name"],
             "without {step} every checkpoint would get the same name, and with '/' the text is not a file name",

@@ -14,13 +14,13 @@ from dlio_torch.run_directory.run_dir import RunDir
 
 if TYPE_CHECKING:  # they import torch, which generating data does not need
     from dlio_torch.analysis.collect import RankResult
+    from dlio_torch.checkpoint.position import RunIdentity
     from dlio_torch.compute.calibrate import Calibration
     from dlio_torch.data.engines.mpiio.reading_ranks import Meeting
     from dlio_torch.data.order.planning import RankOrder
     from dlio_torch.data.workers.placement import Placement
     from dlio_torch.execution.resume import ResumePoint
     from dlio_torch.storage.cache_state import CacheKeeper
-    from dlio_torch.train.position import RunIdentity
 
 
 @dataclass(frozen=True)

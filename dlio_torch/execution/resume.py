@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from dlio_torch.checkpoint.position import RunIdentity, SavedPositions, TrainingPosition, read
 from dlio_torch.config.schema import Config
 from dlio_torch.data.dataset.manifest import data_folder
 from dlio_torch.data.order.held_plan import HeldPlan, fetched_by
@@ -16,7 +17,6 @@ from dlio_torch.dist.base import Communicator
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.format import Format
 from dlio_torch.run_directory.run_dir import RunDir
-from dlio_torch.train.position import RunIdentity, SavedPositions, TrainingPosition, read
 from dlio_torch.units import counted
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dlio_torch import __version__
+from dlio_torch.checkpoint.checkpoint_files import file_names
 from dlio_torch.config.emit import sources_to_yaml, to_yaml
 from dlio_torch.config.schema import Config
 from dlio_torch.environment.machine import describe
@@ -16,7 +17,6 @@ from dlio_torch.run_directory import run_state
 from dlio_torch.run_directory.kept_results import keep_earlier, kept_line, used_paths
 from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.storage.stage_folder import node_folder
-from dlio_torch.train.checkpoint_files import file_names
 
 
 def make_run_directory(context: RunContext, config: Config) -> tuple[RunDir, dict[str, Any]]:

@@ -9,6 +9,8 @@ from pathlib import Path
 import torch
 
 from dlio_torch.analysis.collect import RankResult
+from dlio_torch.checkpoint.checkpointer import Checkpointer
+from dlio_torch.checkpoint.position import SavedPositions
 from dlio_torch.compute.calibrate import Calibration
 from dlio_torch.compute.emulate import make_emulator
 from dlio_torch.data.dataset.verification import check_counts
@@ -24,12 +26,10 @@ from dlio_torch.iotrace.recorder.io_counters import IoCounters
 from dlio_torch.iotrace.recorder.self_recording import patterns, recording
 from dlio_torch.iotrace.timeline.torch_profiler import ProfilerSession
 from dlio_torch.run_directory.run_dir import RunDir
-from dlio_torch.train.checkpoint import Checkpointer
 from dlio_torch.train.copy_stream import CopyStream
 from dlio_torch.train.counters import tree_counters
 from dlio_torch.train.device_prefetch import DevicePrefetcher
 from dlio_torch.train.live_rates import LiveRates
-from dlio_torch.train.position import SavedPositions
 from dlio_torch.train.result import Seen, TrainResult
 from dlio_torch.train.steps import StepLog
 from dlio_torch.train.to_device import BatchesOnDevice, DeviceCopies, needs_gpu, use_gpu
@@ -148,7 +148,7 @@ def _open_checkpointer(context: RunContext, written: WrittenRun, cleanup: Cleanu
     planned, directory, rank = written.planned, written.directory, context.comm.rank
     config, resume = planned.prepared.config.checkpoint, planned.resume
     watchdog = None
-    if config.kind != "none":
+    if config.layout != "none":
         watchdog = cleanup.enter_context(context.watchdog("a checkpoint to be written", observed=False))
         watchdog.is_waiting = False
     return cleanup.closing(

@@ -277,7 +277,7 @@ def _locked(config: Config, times: list[RankTimes]) -> float:
 def _after(times: list[RankTimes], config: Config) -> Floats:
     after = _joined(times, "after")
     # Checkpoints are inside; they are simulated apart.
-    return after if config.checkpoint.kind == "none" else np.full(after.size, np.median(after))
+    return after if config.checkpoint.layout == "none" else np.full(after.size, np.median(after))
 
 
 def _in_order(config: Config, summary: Mapping[str, Any]) -> bool:
@@ -289,7 +289,7 @@ def _in_order(config: Config, summary: Mapping[str, Any]) -> bool:
 
 def _checkpoint(config: Config, summary: Mapping[str, Any]) -> Checkpoint | None:
     saved, options = summary["saved"], config.checkpoint
-    if options.kind == "none" or not (options.every_steps or options.every_epochs) or not saved["checkpoints"]:
+    if options.layout == "none" or not (options.every_steps or options.every_epochs) or not saved["checkpoints"]:
         return None
     size = saved["bytes"] / saved["checkpoints"]
     return Checkpoint(size, options.every_steps, options.every_epochs, options.ranks == "all")

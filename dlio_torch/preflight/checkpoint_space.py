@@ -26,9 +26,9 @@ def peak_bytes(config: Config, steps: int, world_size: int) -> int:
     """
     options = config.checkpoint
     times = saves(options, steps, config.train.epochs)
-    if options.kind != "none" and options.restore and config.train.resume is None:
+    if options.layout != "none" and options.restore and config.train.resume is None:
         times += 1  # the checkpoint to restore is written first
-    fixed = [file.bytes for file in options.files if "{step}" not in file.name] if options.kind == "files" else []
+    fixed = [file.bytes for file in options.files if "{step}" not in file.name] if options.layout == "files" else []
     kept = min(times, options.keep + 1) if options.keep else times
     size = (checkpoint_bytes(options) - sum(fixed)) * kept
     if times:

@@ -178,7 +178,7 @@ def _evaluation(config: Config, order: RankOrder, world_size: int) -> Iterator[s
 
 
 def _checkpoints(config: Config, steps: int, world_size: int) -> str:
-    if config.checkpoint.kind == "none":
+    if config.checkpoint.layout == "none":
         return "checkpoints: none"
     ranks = world_size if config.checkpoint.ranks == "all" else 1
     options = config.checkpoint

@@ -152,7 +152,7 @@ def resource_problem(
         return _insufficient(check, keys, text, "lower one of these options, or make samples smaller")
     if wanted.state_bytes > memory:
         kinds = {"files": "checkpoint.files", "tensorflow": "checkpoint.tensorflow.meta_bytes"}
-        key = kinds.get(config.checkpoint.kind, "checkpoint.state_bytes")
+        key = kinds.get(config.checkpoint.layout, "checkpoint.state_bytes")
         text = (
             f"a rank keeps {format_size(wanted.state_bytes)} of checkpoint content in memory, but this machine has "
             f"{format_size(memory)}"

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from dlio_torch.checkpoint.position import TrainingPosition
 from dlio_torch.compute.emulate import no_compute
 from dlio_torch.config.schema import TrainConfig
 from dlio_torch.data.engines.batch_loader import Batches
@@ -21,7 +22,6 @@ from dlio_torch.formats.core.batch import INDEX, Batch, batch_bytes
 from dlio_torch.train.counters import tree_counters
 from dlio_torch.train.evaluation import Evaluation
 from dlio_torch.train.order import OrderChecksum
-from dlio_torch.train.position import TrainingPosition
 from dlio_torch.train.readers import reader_figures, thread_cpus
 from dlio_torch.train.result import EpochFigures, Seen, TrainResult
 from dlio_torch.train.step_spans import StepSpans

@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
+from dlio_torch.checkpoint.checkpointer import Checkpointer
 from dlio_torch.compute.emulate import Emulator
 from dlio_torch.data.engines.batch_loader import Batches, BatchLoader
 from dlio_torch.formats.core.batch import Batch
 from dlio_torch.iotrace.recorder.spans import Recorder
 from dlio_torch.iotrace.timeline.torch_profiler import ProfilerSession
-from dlio_torch.train.checkpoint import Checkpointer
 from dlio_torch.train.readers import ReadingLoader
 from dlio_torch.train.result import CopyTimes, Seen
 from dlio_torch.train.steps import StepLog

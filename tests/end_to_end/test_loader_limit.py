@@ -22,7 +22,7 @@ from dlio_torch.supervision.run_process import Ended
 
 RECIPE = """
 description: a recipe of a test
-defaults: [{dataset: npz}, {access: shuffled}, {compute: sleep}, {checkpoint: torch}]
+defaults: [{dataset: npz}, {access: shuffled}, {compute: sleep}, {checkpoint: torch_save}]
 dataset:
   {num_files: 24, samples_per_file: 1, num_files_eval: 2, samples_per_file_eval: 1, fields: [{name: x, shape: [5000]}]}
 train: {batch_size: 1, warmup_steps: 2, eval_every_epochs: 1}

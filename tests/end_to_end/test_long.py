@@ -74,7 +74,10 @@ class Looks:
         (["loader=main_process", "loader.max_open_files=1"], 30),
         (["loader=threads", "loader.read_threads=2"], 30),
         (["loader=decoupled"], 30),
-        (["loader=main_process", "checkpoint=torch", "checkpoint.state_bytes=64KiB", "checkpoint.fsync=false"], 30),
+        (
+            ["loader=main_process", "checkpoint=torch_save", "checkpoint.state_bytes=64KiB", "checkpoint.fsync=false"],
+            30,
+        ),
         (["loader=main_process", "dataset=tfrecord", "access=stream", "dataset.fields.0.shape=[8]"], 30),
         (EPHEMERAL, 8),
         ([*EPHEMERAL, "loader.engine=nodes"], 8),

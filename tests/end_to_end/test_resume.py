@@ -14,17 +14,17 @@ from overrides import overridden
 from ranks import run_ranks
 
 from dlio_torch import cli
+from dlio_torch.checkpoint.position import RunIdentity, SavedPositions, TrainingPosition, read
 from dlio_torch.config.compose import compose
 from dlio_torch.data.dataset.manifest import generated_manifests
 from dlio_torch.data.order.planning import train_sampler
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.batch import INDEX, Batch, batch_bytes
 from dlio_torch.train import evaluation, trainer
-from dlio_torch.train.position import RunIdentity, SavedPositions, TrainingPosition, read
 
 SMALL = [
     "recipe=minimal", "scale=tiny", "train.epochs=3", "train.batch_size=4", "compute.step_s=0", "verify=true",
-    "checkpoint=torch", "checkpoint.state_bytes=64KiB", "checkpoint.every_epochs=0", "checkpoint.every_steps=3",
+    "checkpoint=torch_save", "checkpoint.state_bytes=64KiB", "checkpoint.every_epochs=0", "checkpoint.every_steps=3",
     "checkpoint.fsync=false", "dataset.fields.0.shape=[8]",
 ]  # fmt: skip
 WORKERS = ["loader.num_workers=2", "loader.prefetch_factor=2", "loader.read_threads=0"]
@@ -142,8 +142,9 @@ def test_evaluations_go_on_where_they_were(tmp_path: Path, taken: Taken) -> None
 
 def test_lanes_go_on(tmp_path: Path, taken: Taken) -> None:
     lanes = [
-        "recipe=frnn", "scale=tiny", "compute.step_s=0", "train.epochs=3", "checkpoint=torch", "dataset.num_files=4",
-        "checkpoint.state_bytes=64KiB", "checkpoint.every_epochs=0", "checkpoint.every_steps=3", "train.steps=4",
+        "recipe=frnn", "scale=tiny", "compute.step_s=0", "train.epochs=3", "checkpoint=torch_save",
+        "dataset.num_files=4", "checkpoint.state_bytes=64KiB", "checkpoint.every_epochs=0", "checkpoint.every_steps=3",
+        "train.steps=4",
         f"dataset.root={tmp_path}/data", "output.progress=false", "loader=main_process",
     ]  # fmt: skip
     taken.begin()

@@ -273,7 +273,7 @@ def test_a_checkpoint_holds_its_writes_where_the_trainer_itself_is_slow(
 
     monkeypatch.setattr(OrderChecksum, "add", add)
     (tmp_path / "mine.yaml").write_text(RECIPE)
-    options = ("compute=none", "checkpoint=torch", "checkpoint.state_bytes=64KiB", "checkpoint.every_steps=1")
+    options = ("compute=none", "checkpoint=torch_save", "checkpoint.state_bytes=64KiB", "checkpoint.every_steps=1")
     options = (*options, "train.epochs=1", "output.dir=run")
     assert in_process(tmp_path, monkeypatch, "recipe=./mine.yaml", *options) == 0
     trace = tmp_path / "run" / "trace.json.gz"
@@ -371,7 +371,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Done:
         "scale=tiny",
         "verify=true",
         "loader.in_memory=true",
-        "checkpoint=torch",
+        "checkpoint=torch_save",
         "checkpoint.state_bytes=256KiB",
     )
 

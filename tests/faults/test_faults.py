@@ -18,7 +18,7 @@ from dlio_torch.run_directory import run_state
 from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.train.steps import read_steps
 
-CHECKPOINT = ("checkpoint=torch", "checkpoint.every_steps=2", "checkpoint.state_bytes=100KiB")
+CHECKPOINT = ("checkpoint=torch_save", "checkpoint.every_steps=2", "checkpoint.state_bytes=100KiB")
 # The check before the first byte is written is passed, as where another program fills the disk meanwhile.
 ROOMY = (
     "import shutil; from dlio_torch.execution import pipeline; pipeline.data_space_problem = lambda *_: None; "

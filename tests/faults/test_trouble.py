@@ -30,7 +30,7 @@ OPTIONS = (
     *("recipe=minimal", "scale=paper", "dataset.num_files=4", "dataset.samples_per_file=8", "train.epochs=2"),
     "dataset.fields.0.shape=[8,8]",
     *("train.allreduce_bytes=1KiB", "compute.step_s=2ms", "output.dir=run", "output.progress=false"),
-    *("checkpoint.kind=files", "checkpoint.ranks=all", "checkpoint.every_steps=5", "loader.read_threads=1"),
+    *("checkpoint.layout=files", "checkpoint.ranks=all", "checkpoint.every_steps=5", "loader.read_threads=1"),
     "checkpoint.files=[{name: model, bytes: 4000, write_bytes: 2000}]",
 )
 KILLED = r"rank 1 \(pid \d+, host [^)]*\) died"

@@ -48,7 +48,7 @@ def test_a_path_that_is_too_long_is_refused(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_the_name_of_a_checkpoint_counts_too(capsys: pytest.CaptureFixture[str]) -> None:
-    keys = ("checkpoint.kind=files", "checkpoint.every_epochs=1", f"checkpoint.files=[{{name: {LONG}, bytes: 1KiB}}]")
+    keys = ("checkpoint.layout=files", "checkpoint.every_epochs=1", f"checkpoint.files=[{{name: {LONG}, bytes: 1KiB}}]")
     assert "checkpoint.files" in refusal(capsys, 2, "recipe=minimal", *keys)
 
 

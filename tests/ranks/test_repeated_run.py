@@ -10,7 +10,13 @@ from ranks import run_ranks
 from dlio_torch.run_directory.run_dir import RunDir
 
 OPTIONS = (
-    *("recipe=minimal", "scale=tiny", "train.allreduce_bytes=1KiB", "checkpoint=torch", "checkpoint.every_steps=2"),
+    *(
+        "recipe=minimal",
+        "scale=tiny",
+        "train.allreduce_bytes=1KiB",
+        "checkpoint=torch_save",
+        "checkpoint.every_steps=2",
+    ),
     *("output.dir=mine", "output.progress=false", "storage.limits=off"),
 )
 

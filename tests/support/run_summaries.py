@@ -17,7 +17,7 @@ MS = 1_000_000
 CONFIG = Config(
     recipe="cosmic_tagger",
     train=TrainConfig(allreduce_bytes=1000),
-    checkpoint=CheckpointConfig(kind="files", every_steps=5),
+    checkpoint=CheckpointConfig(layout="files", every_steps=5),
 )
 COLD: dict[str, Any] = {"io": [{"rchar": 1000, "read_bytes": 1000, "from_device": 1000}]}
 WARM: dict[str, Any] = {"io": [{"rchar": 1000, "read_bytes": 10, "from_device": 10, "cached_share": 0.98}]}

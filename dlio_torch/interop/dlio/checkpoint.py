@@ -135,16 +135,16 @@ def _files_of_ranks(work: WorkloadFile, recipe: Recipe, ranks: int) -> None:
         every = place.value != "rank_zero"
         recipe.set("checkpoint.ranks", "all" if every else "first", place.origin)
         if work.text("framework").value == "tensorflow":
-            recipe.set("checkpoint.kind", "files", "tf.train.Checkpoint")
+            recipe.set("checkpoint.layout", "files", "tf.train.Checkpoint")
             name = "model_states-{step}.data-00000-of-00001"
             recipe.set("checkpoint.files", [{"name": name, "bytes": size.value, "origin": size.origin}], size.origin)
         else:
-            recipe.set("checkpoint.kind", "torch", "torch.save")
+            recipe.set("checkpoint.layout", "torch_save", "torch.save")
             recipe.set("checkpoint.state_bytes", max(1, size.value), size.origin)
         return
     if place.given:
         work.note(place.origin, "model.parallelism defines which ranks save which files")
-    recipe.set("checkpoint.kind", "files", "files of a rank, from model and its parallelism")
+    recipe.set("checkpoint.layout", "files", "files of a rank, from model and its parallelism")
     recipe.set("checkpoint.ranks", "all" if model.savers() > 1 else "first", f"{model.savers()} ranks save")
     origin = "model.num_layers, model.transformer, model.parallelism"
     if model.layer_parameters or model.optimization_groups:

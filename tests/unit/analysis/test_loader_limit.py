@@ -65,7 +65,7 @@ def test_a_run_without_a_limit_has_a_reason(options: list[str], changes: dict[st
 SAME = (
     ["loader.limit=remeasure", "loader.limit_steps=7", "loader.timeout_s=9"],
     ["loader.replay=reads"],
-    ["checkpoint=torch", "checkpoint.every_steps=2", "verify=true", "train.min_au=0.5"],
+    ["checkpoint=torch_save", "checkpoint.every_steps=2", "verify=true", "train.min_au=0.5"],
     ["cache=warm", "storage.limits=off", "stage.dir=/tmp/x", "output.dir=y", "trace.posix=true"],
 )
 OTHER = (
@@ -104,7 +104,7 @@ def test_data_and_ranks_are_part_of_a_limit(changes: dict[str, Any]) -> None:
         ([], {}, False),
         (["loader.replay=samples"], {}, False),
         (["loader.replay=reads", "verify=true"], {}, False),
-        (["loader.replay=reads", "checkpoint=torch", "checkpoint.every_steps=2"], {}, False),
+        (["loader.replay=reads", "checkpoint=torch_save", "checkpoint.every_steps=2"], {}, False),
         (["loader.replay=reads", "trace.profiler=true"], {}, False),
         (["loader.replay=reads"], {"eval": {"steps": 3}}, False),
         (["loader.replay=reads"], {"au": {"mean": None}}, False),

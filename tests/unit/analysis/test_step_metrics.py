@@ -35,7 +35,7 @@ MS = 1_000_000
 FULL = Config(
     recipe="example",
     train=TrainConfig(allreduce_bytes=1000, device="cuda"),
-    checkpoint=CheckpointConfig(kind="files", every_steps=3),
+    checkpoint=CheckpointConfig(layout="files", every_steps=3),
 )
 
 

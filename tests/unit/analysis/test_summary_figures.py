@@ -20,7 +20,7 @@ from dlio_torch.iotrace.recorder.io_counters import IoCounters
 PACKAGE = Path(dlio_torch.__file__).parent
 RECIPE = """
 description: a recipe of a test
-defaults: [{dataset: npy}, {access: shuffled}, {compute: sleep}, {checkpoint: torch}]
+defaults: [{dataset: npy}, {access: shuffled}, {compute: sleep}, {checkpoint: torch_save}]
 dataset: {num_files: 8, samples_per_file: 1, fields: [{name: x, dtype: uint8, shape: [5000]}]}
 train: {epochs: 2, batch_size: 2, warmup_steps: 1, allreduce_bytes: 4KiB}
 checkpoint: {every_steps: 2, state_bytes: 4KiB}

@@ -26,7 +26,7 @@ LARGE = """
 dataset: {num_files: 500, samples_per_file: 4000, fields: [{name: x, shape: [8]}]}
 train: {epochs: 9, batch_size: 4, allreduce_bytes: 5MiB}
 compute: {mode: sleep, step_s: 2s, stdev_s: 0.1s, distribution: normal}
-checkpoint: {kind: torch, state_bytes: 1GiB, every_steps: 1000}
+checkpoint: {layout: torch_save, state_bytes: 1GiB, every_steps: 1000}
 """
 AMOUNTS = {
     "dataset.num_files": 500,

@@ -206,7 +206,7 @@ def test_yaml_words_that_mean_something_else_elsewhere_stay_words(tmp_path: Path
         system: {name: 2024-01-01}
         output: {root: 010}
         verify: no
-        checkpoint: {kind: none}
+        checkpoint: {layout: none}
         loader:
         # a group whose options are all commented out
         dataset: {fields: [{name: 12:30:00}]}
@@ -216,7 +216,7 @@ def test_yaml_words_that_mean_something_else_elsewhere_stay_words(tmp_path: Path
     assert made.config.system.name == "2024-01-01"
     assert made.config.output.root == "010"
     assert made.config.verify is False
-    assert made.config.checkpoint.kind == "none"
+    assert made.config.checkpoint.layout == "none"
     assert made.config.dataset.fields[0].name == "12:30:00"
 
 
@@ -309,7 +309,7 @@ def test_a_written_configuration_loads_to_the_same_and_is_not_scaled_again(
             *MINIMAL,
             f"scale={scale}",
             "dataset.num_files=50000",
-            "checkpoint.kind=files",
+            "checkpoint.layout=files",
             "checkpoint.every_steps=100",
             "checkpoint.files=[{name: 'm-{step}', bytes: 4MiB}, {name: i, bytes: 3}]",
             "output.dir=\\${x}",

@@ -48,6 +48,10 @@ ARGUMENTS = [
     ("dataset.fields.*.name=a", ["dataset.fields.*.name=a", "unknown option"]),
     ("zzz=4", ["zzz=4", "groups are dataset, generate"]),
     (".=4", [".=4", "unknown option"]),
+    (
+        "checkpoint.kind=torch",
+        ["checkpoint.kind=torch", "unknown option; it is now checkpoint.layout (torch_save for torch)"],
+    ),
     # wrong types
     ("loader.num_workers=abc", ["loader.num_workers=abc", "expected a whole number", "at least 0"]),
     ("loader.num_workers=true", ["loader.num_workers=true", "expected a whole number"]),
@@ -127,13 +131,16 @@ IMPOSSIBLE = [
     ),
     (["train.eval_every_epochs=1"], ["train.eval_every_epochs=1", "dataset.num_files_eval=0 (default)"]),
     (["train.eval_every_steps=1", "dataset.num_files_eval=1"], ["train.eval_every_steps=1", "samples_per_file_eval=0"]),
-    (["checkpoint.every_steps=5"], ["checkpoint.every_steps=5", "checkpoint.kind=none (default)", "checkpoint=none"]),
-    (["checkpoint.restore=true"], ["checkpoint.restore=true", "checkpoint.kind=none"]),
-    (["checkpoint.kind=torch"], ["checkpoint.kind=torch", "checkpoint.every_steps=0"]),
-    (["checkpoint.kind=torch", "checkpoint.every_epochs=1"], ["checkpoint.kind=torch", "checkpoint.state_bytes=0"]),
-    (["checkpoint.kind=files", "checkpoint.every_epochs=1"], ["checkpoint.kind=files", "checkpoint.files=[]"]),
+    (["checkpoint.every_steps=5"], ["checkpoint.every_steps=5", "checkpoint.layout=none (default)", "checkpoint=none"]),
+    (["checkpoint.restore=true"], ["checkpoint.restore=true", "checkpoint.layout=none"]),
+    (["checkpoint.layout=torch_save"], ["checkpoint.layout=torch_save", "checkpoint.every_steps=0"]),
     (
-        ["checkpoint.kind=files", "checkpoint.every_epochs=1", "checkpoint.files=[{name: ../x}]"],
+        ["checkpoint.layout=torch_save", "checkpoint.every_epochs=1"],
+        ["checkpoint.layout=torch_save", "checkpoint.state_bytes=0"],
+    ),
+    (["checkpoint.layout=files", "checkpoint.every_epochs=1"], ["checkpoint.layout=files", "checkpoint.files=[]"]),
+    (
+        ["checkpoint.layout=files", "checkpoint.every_epochs=1", "checkpoint.files=[{name: ../x}]"],
         ["checkpoint.files.0.name=../x", "not a file name"],
     ),
     (["dataset.hdf5.compression=gzip"], ["dataset.hdf5.compression=gzip", "dataset.hdf5.chunk_bytes=0"]),

@@ -28,7 +28,7 @@ RECIPE = """\
 dataset: {num_files: 1, samples_per_file: 43075, num_files_eval: 1, samples_per_file_eval: 7362, fields: [{name: x}]}
 train: {batch_size: 16, batch_scope: global, epochs: 40, steps: 150, allreduce_bytes: 1001}
 compute: {step_s: 3.94, stdev_s: 0.4, distribution: normal, eval_step_s: 1, preprocess_s: 10ms}
-checkpoint: {kind: torch, state_bytes: 4MiB, every_steps: 50}
+checkpoint: {layout: torch_save, state_bytes: 4MiB, every_steps: 50}
 system: {world_size: 8}
 scales:
   laptop: {max_samples: 256, max_samples_eval: 64, max_steps: 20, max_epochs: 2, checkpoint: 0.1, allreduce: 0.2}
@@ -156,7 +156,7 @@ def test_steps_follow_the_data_where_the_data_give_fewer() -> None:
 
 
 def test_an_interval_never_becomes_zero_and_none_stays_none() -> None:
-    saved = CheckpointConfig(kind="torch", every_steps=3, state_bytes=1)
+    saved = CheckpointConfig(layout="torch_save", every_steps=3, state_bytes=1)
     assert apply(Config(checkpoint=saved, scale=ScaleConfig(checkpoint=0.01))).checkpoint.every_steps == 1
     assert apply(Config(scale=ScaleConfig(checkpoint=0.01))).checkpoint.every_steps == 0
 
@@ -290,7 +290,7 @@ def test_a_volume_shrinks_and_its_patches_and_chunks_do_not(limit: int, expected
 @pytest.mark.parametrize(("factor", "sizes"), [(0.5, [500, 15, 0]), (1e-6, [1, 1, 0]), (1.0, [1000, 30, 0])])
 def test_checkpoints_shrink_and_their_write_calls_do_not(factor: float, sizes: list[int]) -> None:
     files = [CheckpointFileConfig(str(size), size, write_bytes=7) for size in (1000, 30, 0)]
-    saved = CheckpointConfig(kind="files", every_steps=10, files=files, state_bytes=1000)
+    saved = CheckpointConfig(layout="files", every_steps=10, files=files, state_bytes=1000)
     made, changes = scale(Config(checkpoint=saved, scale=ScaleConfig(checkpoint_size=factor)), fixed=())
     assert [file.bytes for file in made.checkpoint.files] == sizes
     assert [file.write_bytes for file in made.checkpoint.files] == [7, 7, 7]
@@ -335,6 +335,6 @@ def test_checkpoint_files_of_the_command_line_keep_their_size(tmp_path: Path) ->
     recipe = "dataset: {fields: [{name: x}]}\nscales: {tiny: {checkpoint_size: 0.1}}\n"
     (tmp_path / "mine.yaml").write_text(recipe, encoding="utf-8")
     files = "checkpoint.files=[{name: a, bytes: 100}]"
-    args = ["recipe=mine.yaml", "scale=tiny", "checkpoint.kind=files", "checkpoint.every_steps=1", files]
+    args = ["recipe=mine.yaml", "scale=tiny", "checkpoint.layout=files", "checkpoint.every_steps=1", files]
     config = compose(args, cwd=tmp_path, environ={}).config
     assert [file.bytes for file in config.checkpoint.files] == [100]

@@ -116,7 +116,7 @@ def test_runs_neither_save_nor_evaluate_and_given_settings_win() -> None:
     composed = compose(["recipe=unet3d", "scale=tiny"])
     settings = trial_settings(composed, ["recipe=unet3d", "storage.limits=measure"], gpus=0)
     config = compose(settings).config
-    assert (config.train.epochs, config.checkpoint.every_epochs, config.checkpoint.kind) == (1, 0, "none")
+    assert (config.train.epochs, config.checkpoint.every_epochs, config.checkpoint.layout) == (1, 0, "none")
     assert config.storage.limits == "measure"
     assert not [setting for setting in settings if setting.startswith("train.device")]
     assert "train.device=cuda" in trial_settings(composed, ["recipe=unet3d"], gpus=1)

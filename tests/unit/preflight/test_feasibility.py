@@ -17,9 +17,9 @@ from overrides import overridden
 from ranks import clean_environ
 
 from dlio_torch import cli
+from dlio_torch.checkpoint.checkpointer import Checkpointer
 from dlio_torch.config.checkpoint_amount import saves
 from dlio_torch.config.schema import CheckpointConfig
-from dlio_torch.train.checkpoint import Checkpointer
 
 RANK = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 SMALL = ("recipe=minimal", "scale=tiny", "storage.limits=off")
@@ -41,7 +41,7 @@ HUGE = [
     (2, ["dataset=tfrecord", "dataset.tfrecord.transfer_size=1TB"], ["transfer_size=1TB", "must be at most"]),
     (
         3,
-        ["checkpoint.kind=torch", "checkpoint.every_steps=1", "checkpoint.state_bytes=1024PiB"],
+        ["checkpoint.layout=torch_save", "checkpoint.every_steps=1", "checkpoint.state_bytes=1024PiB"],
         ["checkpoint.state_bytes", "of checkpoint content in memory"],
     ),
 ]
@@ -73,7 +73,7 @@ def test_a_dry_run_says_what_this_machine_lacks(tmp_path: Path, capsys: pytest.C
     assert "dataset.num_files=10000000000" in out
 
 
-CHECKPOINTS = ("checkpoint=torch", "checkpoint.every_steps=1", "checkpoint.state_bytes=1MiB")
+CHECKPOINTS = ("checkpoint=torch_save", "checkpoint.every_steps=1", "checkpoint.state_bytes=1MiB")
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ CHECKPOINTS = ("checkpoint=torch", "checkpoint.every_steps=1", "checkpoint.state
         (["checkpoint.keep=20"], "8 MiB"),
         (["checkpoint.keep=0", "checkpoint.every_steps=3", "train.epochs=3"], "10 MiB"),  # of steps 3, 6, 8, 9 ... 24
         (
-            ["checkpoint.kind=files", "checkpoint.files=[{name: a, bytes: 3MiB}, {name: 'b-{step}', bytes: 1MiB}]"],
+            ["checkpoint.layout=files", "checkpoint.files=[{name: a, bytes: 3MiB}, {name: 'b-{step}', bytes: 1MiB}]"],
             "8 MiB",  # a is replaced, b is kept once, and both are there twice for a moment
         ),
     ],
@@ -117,7 +117,7 @@ def test_checkpoints_without_room_are_refused_before_anything_is_written(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     free = shutil.disk_usage(tmp_path).free
-    words = [*SMALL, *CHECKPOINTS, "checkpoint.kind=files", "checkpoint.keep=0"]
+    words = [*SMALL, *CHECKPOINTS, "checkpoint.layout=files", "checkpoint.keep=0"]
     words.append(f"checkpoint.files=[{{name: 'c-{{step}}', bytes: {free // 4}, write_bytes: 1MiB}}]")
     assert cli.main([*words, "--dry-run"]) == 0
     line = "checkpoint.keep=0: 8 checkpoints of "

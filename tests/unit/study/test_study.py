@@ -294,7 +294,7 @@ def test_points_share_data_sets_and_need_room_together(tmp_path: Path, monkeypat
 
 
 def test_what_one_run_keeps_of_checkpoints_needs_room() -> None:
-    found = resolve(study("recipe=minimal", "scale=tiny", "checkpoint=torch", "checkpoint.every_steps=2,100"))[0]
+    found = resolve(study("recipe=minimal", "scale=tiny", "checkpoint=torch_save", "checkpoint.every_steps=2,100"))[0]
     size = found[0].composed.config.checkpoint.state_bytes
     assert needs(found).checkpoint_bytes == 2 * size  # the old one and the new one
 

@@ -393,7 +393,7 @@ def test_a_run_trains_every_batch_once_with_copies_ahead(
 def test_a_resumed_run_goes_on_with_the_batch_after_the_last_trained_one(
     tmp_path: Path, pretended: Callable[[], tuple[Log, list[InStep]]]
 ) -> None:
-    saved = ("checkpoint.kind=torch", "checkpoint.state_bytes=64KiB", "checkpoint.every_steps=8")
+    saved = ("checkpoint.layout=torch_save", "checkpoint.state_bytes=64KiB", "checkpoint.every_steps=8")
     options = ("loader.prefetch_to_device=3", "access.order=shuffled", *saved)
     assert cli.main(small_run(tmp_path, *options)) == 0
     first = json.loads((tmp_path / "run" / "summary.json").read_text())

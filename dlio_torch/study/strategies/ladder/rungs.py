@@ -28,7 +28,7 @@ TRAINER, LOADER = "trainer", "loader"
 WITHOUT_EXTRAS = (
     "train.eval_every_epochs=0",
     "train.eval_every_steps=0",
-    "checkpoint.kind=none",
+    "checkpoint.layout=none",
     "checkpoint.every_steps=0",
     "checkpoint.every_epochs=0",
     "checkpoint.restore=false",
@@ -148,4 +148,4 @@ def common_settings(config: Config) -> tuple[str, ...]:
 def _has_extras(config: Config) -> bool:
     train = config.train
     evaluates = bool(train.eval_every_epochs or train.eval_every_steps)
-    return evaluates or train.device != "cpu" or train.allreduce_bytes > 0 or config.checkpoint.kind != "none"
+    return evaluates or train.device != "cpu" or train.allreduce_bytes > 0 or config.checkpoint.layout != "none"

@@ -268,7 +268,7 @@ def test_unet3d(tmp_path: Path) -> None:
     assert (train.epochs, train.batch_size, train.batch_scope, train.min_au) == (5, 7, "rank", 0.9)
     assert (config.compute.mode, config.compute.step_s) == ("sleep", 0.323)
     # One checkpoint, after epoch 5 of 5: every second epoch would be two others.
-    assert (saved.kind, saved.every_epochs, saved.state_bytes, saved.ranks) == ("torch", 5, 499153191, "first")
+    assert (saved.layout, saved.every_epochs, saved.state_bytes, saved.ranks) == ("torch_save", 5, 499153191, "first")
     made = converted(UNET3D)
     assert set(reasons(made)) == {"dataset.record_length_bytes_resize", "checkpoint.checkpoint_folder"}
     assert made.unknown == ()
@@ -379,7 +379,7 @@ def test_old_names_of_keys_are_read(tmp_path: Path) -> None:
     config = composed(BERT, tmp_path).config
     assert config.dataset.fields[0].shape == [2500]
     assert (config.train.steps, config.checkpoint.every_steps) == (1000, 250)
-    assert config.checkpoint.kind == "files"  # TensorFlow does not save through torch
+    assert config.checkpoint.layout == "files"  # TensorFlow does not save through torch
     assert config.checkpoint.files[0].bytes == 4034713312
     config = composed(DEFAULT, tmp_path).config  # dlio_npz, dlio_pytorch
     assert (config.dataset.format, config.loader.num_workers) == ("npz", 1)
@@ -572,7 +572,7 @@ def test_checkpoints_alone(tmp_path: Path) -> None:
     assert (config.dataset.format, config.train.steps, config.compute.step_s) == ("synthetic", 10, 5.0)
     assert (config.access.partition, config.system.world_size) == ("none", 64)
     saved = config.checkpoint
-    assert (saved.kind, saved.every_steps, saved.ranks, saved.fsync, saved.restore) == ("files", 1, "all", True, True)
+    assert (saved.layout, saved.every_steps, saved.ranks, saved.fsync, saved.restore) == ("files", 1, "all", True, True)
     assert saved.keep == 0
     assert [item.name for item in saved.files] == ["model_states-{step}.pt", "optim_states-{step}.pt"]
     made = converted(WORKLOADS["llama_70b"], ranks=64)
@@ -618,10 +618,10 @@ def test_listed_layers_and_groups(tmp_path: Path) -> None:
 
 def test_checkpoints_that_are_never_due_and_those_that_are_off(tmp_path: Path) -> None:
     late = UNET3D.replace("checkpoint_after_epoch: 5", "checkpoint_after_epoch: 9")
-    assert composed(late, tmp_path).config.checkpoint.kind == "none"
+    assert composed(late, tmp_path).config.checkpoint.layout == "none"
     assert "no checkpoint is due" in reasons(converted(late))["checkpoint.checkpoint_after_epoch"]
     off = UNET3D.replace("checkpoint: True", "checkpoint: False")
-    assert composed(off, tmp_path).config.checkpoint.kind == "none"
+    assert composed(off, tmp_path).config.checkpoint.layout == "none"
     assert reasons(converted(off))["model.model_size"] == "workflow.checkpoint is off"
 
 

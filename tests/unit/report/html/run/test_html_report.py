@@ -65,7 +65,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small run, with two epochs and checkpoints."""
     folder = tmp_path_factory.mktemp("run")
     options = [f"dataset.root={folder}/data", f"output.dir={folder}/run", "output.progress=false", "train.epochs=2"]
-    assert cli.main(["recipe=minimal", "scale=tiny", "checkpoint=torch", "scale.max_epochs=0", *options]) == 0
+    assert cli.main(["recipe=minimal", "scale=tiny", "checkpoint=torch_save", "scale.max_epochs=0", *options]) == 0
     return folder / "run"
 
 

@@ -322,7 +322,9 @@ def test_rungs_that_make_no_sense_are_left_out_with_the_reason() -> None:
     skipped = {one.name: one.skipped for one in rungs(Config(), False)}
     assert skipped["device"] == skipped["reads"] == "no files are read"
     assert skipped["loader"] == skipped["trainer"] == "no compute is emulated"
-    saves = replace(Config(compute=SLEEP), checkpoint=CheckpointConfig(kind="torch", every_steps=1, state_bytes=1))
+    saves = replace(
+        Config(compute=SLEEP), checkpoint=CheckpointConfig(layout="torch_save", every_steps=1, state_bytes=1)
+    )
     assert not {one.name: one.skipped for one in rungs(saves, True)}["trainer"]
 
 

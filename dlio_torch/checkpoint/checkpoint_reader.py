@@ -9,25 +9,25 @@ from pathlib import Path
 
 import torch
 
+from dlio_torch.checkpoint.checkpoint_files import CheckpointFile
 from dlio_torch.config.opt import LARGEST_CALL
 from dlio_torch.config.schema import CheckpointConfig
 from dlio_torch.errors import DataError
 from dlio_torch.iotrace.recorder.spans import Recorder
 from dlio_torch.syserrors import refused, unreadable
-from dlio_torch.train.checkpoint_files import CheckpointFile
 
 
 class CheckpointReader:
     """Reads the files of a checkpoint.
 
-    ``kind=torch`` reads its file with ``torch.load(weights_only=True)``; the others read each file with read(2) calls
-    of ``restore_read_bytes`` (0: the whole file).
+    ``layout=torch_save`` reads its file with ``torch.load(weights_only=True)``; the others read each file with read(2)
+    calls of ``restore_read_bytes`` (0: the whole file).
 
     Args:
         config: what is saved, and how it is read.
         files: files of a checkpoint.
         recorder: records a span ``read`` per file.
-        state_keys: keys of the state that is saved with ``kind=torch``.
+        state_keys: keys of the state that is saved with ``layout=torch_save``.
     """
 
     def __init__(
@@ -67,7 +67,9 @@ class CheckpointReader:
         return sum(self._read(file.path(folder, step), file) for file in self._files)
 
     def _read(self, path: Path, file: CheckpointFile) -> int:
-        read: Callable[[Path, CheckpointFile], int] = self._load if self._config.kind == "torch" else self._read_calls
+        read: Callable[[Path, CheckpointFile], int] = (
+            self._load if self._config.layout == "torch_save" else self._read_calls
+        )
         with self._recorder.span("read", file=str(path), bytes=file.size):
             try:
                 return read(path, file)

@@ -10,6 +10,11 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+from dlio_torch.checkpoint.checkpoint_files import CheckpointFile, cannot_write, files_of
+from dlio_torch.checkpoint.checkpoint_reader import CheckpointReader
+from dlio_torch.checkpoint.checkpoint_writer import CheckpointWriter
+from dlio_torch.checkpoint.position import SavedPositions, TrainingPosition
+from dlio_torch.checkpoint.tensorflow_saver import TensorFlowSaver
 from dlio_torch.config.checkpoint_amount import start_bytes
 from dlio_torch.config.schema import CheckpointConfig
 from dlio_torch.errors import DataError, PreconditionError
@@ -17,24 +22,20 @@ from dlio_torch.files.atomic_file import fsync_path
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 from dlio_torch.supervision.watchdog import Watchdog
 from dlio_torch.syserrors import refused
-from dlio_torch.train.checkpoint_files import CheckpointFile, cannot_write, files_of
-from dlio_torch.train.checkpoint_reader import CheckpointReader
-from dlio_torch.train.checkpoint_writer import CheckpointWriter
-from dlio_torch.train.position import SavedPositions, TrainingPosition
-from dlio_torch.train.tensorflow_saver import TensorFlowSaver
 from dlio_torch.units import format_size
 
 
 class Checkpointer:
     """Saves and restores the checkpoints of one rank.
 
-    A checkpoint of ``kind=files`` is the configured files, in their order; where ``{step}`` is in the
+    A checkpoint of ``layout=files`` is the configured files, in their order; where ``{step}`` is in the
     name, each checkpoint is a file of its own, otherwise the file is replaced.  A checkpoint of
-    ``kind=torch`` is ``checkpoint-<step>.pt``.  See :class:`dlio_torch.train.checkpoint_writer.CheckpointWriter`
-    for their content, :class:`dlio_torch.train.checkpoint_reader.CheckpointReader` for how they are read.
+    ``layout=torch_save`` is ``checkpoint-<step>.pt``.  See
+    :class:`dlio_torch.checkpoint.checkpoint_writer.CheckpointWriter` for their content,
+    :class:`dlio_torch.checkpoint.checkpoint_reader.CheckpointReader` for how they are read.
 
-    A checkpoint of ``kind=tensorflow`` is what TensorFlow's Saver writes: see
-    :mod:`dlio_torch.train.tensorflow_saver`.
+    A checkpoint of ``layout=tensorflow`` is what TensorFlow's Saver writes: see
+    :mod:`dlio_torch.checkpoint.tensorflow_saver`.
 
     Buffers and state are made here, outside of any timed part.
 
@@ -65,7 +66,7 @@ class Checkpointer:
         self.config = config
         self._watchdog = watchdog
         self.rank = rank
-        self.saves = config.kind != "none" and (rank == 0 or config.ranks == "all")
+        self.saves = config.layout != "none" and (rank == 0 or config.ranks == "all")
         """Whether this rank saves at all."""
         folder = f"rank-{rank}" if config.ranks == "all" else ""
         self.directory = Path(directory) / folder
@@ -80,7 +81,7 @@ class Checkpointer:
             return
         try:
             self._writer = CheckpointWriter(config, self._files, self._recorder)
-            if config.kind == "tensorflow":
+            if config.layout == "tensorflow":
                 content = self._writer.content
                 self._tensorflow = TensorFlowSaver(config.tensorflow, config.state_bytes, self.directory, content)
         except OSError as error:

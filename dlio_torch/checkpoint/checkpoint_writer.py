@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 import torch
 
+from dlio_torch.checkpoint.adam_state import make_state
+from dlio_torch.checkpoint.checkpoint_files import CheckpointFile
 from dlio_torch.config.schema import CheckpointConfig
 from dlio_torch.files.atomic_file import fsync_path, renamed, temporary_name
 from dlio_torch.iotrace.recorder.spans import Recorder
-from dlio_torch.train.checkpoint_files import CheckpointFile
-from dlio_torch.train.state import make_state
 
 _SHIFTS = 64 * 1024  # offsets in the content at which a write call may begin
 
 
 class CheckpointWriter:
-    """Writes files of ``kind=files`` and ``kind=torch``.
+    """Writes files of ``layout=files`` and ``layout=torch_save``.
 
-    ``kind=torch`` is ``torch.save`` of float32 parameters and of an Adam optimizer's two moments, whose file has
-    ``state_bytes`` within 1 % from 64 KiB on.  Files of the other kinds are random bytes that are never zero, so that
-    neither sparse files nor compression shrink them; ``kind=files`` writes them with write(2) calls of
+    ``layout=torch_save`` is ``torch.save`` of float32 parameters and of an Adam optimizer's two moments, whose file has
+    ``state_bytes`` within 1 % from 64 KiB on.  Files of other layouts are random bytes that are never zero, so that
+    neither sparse files nor compression shrink them; ``layout=files`` writes them with write(2) calls of
     ``write_bytes``.
 
     Args:
@@ -40,10 +40,10 @@ class CheckpointWriter:
     def __init__(self, config: CheckpointConfig, files: Sequence[CheckpointFile], recorder: Recorder) -> None:
         self._recorder = recorder
         self.state: dict[str, Any] = {}
-        """State of ``kind=torch``; empty for the other kinds."""
+        """State of ``layout=torch_save``; empty for other layouts."""
         self.content: Any = b""
-        """Bytes of files, enough for the largest write call at any shift; empty for ``kind=torch``."""
-        if config.kind == "torch":
+        """Bytes of files, enough for the largest write call at any shift; empty for ``layout=torch_save``."""
+        if config.layout == "torch_save":
             self.state = make_state(config.state_bytes, temporary_name(files[0].path(Path(), 0)).name)
         else:
             self.content = _random_bytes(max((file.call for file in files), default=0))

@@ -36,12 +36,12 @@ class CheckpointFile:
 
 
 def files_of(config: CheckpointConfig) -> list[CheckpointFile]:
-    """Files of a checkpoint that a restore reads; for ``kind=files`` and ``torch`` these are all files."""
-    if config.kind == "none":
+    """Files of a checkpoint that a restore reads; for ``layout=files`` and ``torch`` these are all files."""
+    if config.layout == "none":
         return []
-    if config.kind == "torch":
+    if config.layout == "torch_save":
         return [CheckpointFile("checkpoint-{step}.pt", config.state_bytes, 0)]
-    if config.kind == "tensorflow":  # the graph is not read
+    if config.layout == "tensorflow":  # the graph is not read
         name, call = config.tensorflow.name, largest_write(config.tensorflow, config.state_bytes)
         index = CheckpointFile(f"{name}.index", config.tensorflow.index_bytes, call)
         return [index, CheckpointFile(f"{name}.data-00000-of-00001", config.state_bytes, call)]
@@ -60,7 +60,7 @@ def files_of(config: CheckpointConfig) -> list[CheckpointFile]:
 def file_names(config: CheckpointConfig) -> list[str]:
     """Entries for the files of the checkpoints of all ranks (see :mod:`dlio_torch.ownership.names`)."""
     names = [_entry(file.name) for file in files_of(config)]
-    if config.kind == "tensorflow":
+    if config.layout == "tensorflow":
         prefix = _entry(config.tensorflow.name)
         names += [f"{prefix}_temp/part-*", "events.out.tfevents.*"]
         names += [f"{name}{end}" for name in (f"{prefix}.meta", "checkpoint", "graph.pbtxt") for end in ("", ".tmp*")]

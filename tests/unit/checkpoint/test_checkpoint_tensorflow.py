@@ -17,13 +17,13 @@ import pytest
 from straced import needs_strace
 
 from dlio_torch import cli
+from dlio_torch.checkpoint.checkpointer import Checkpointer
 from dlio_torch.config.checkpoint_amount import checkpoint_bytes, saves, start_bytes
 from dlio_torch.config.schema import CheckpointConfig, TensorFlowConfig
 from dlio_torch.errors import DlioError
-from dlio_torch.train.checkpoint import Checkpointer
 
 SMALL = CheckpointConfig(
-    kind="tensorflow",
+    layout="tensorflow",
     every_steps=3,
     before_first=True,
     after_last=True,
@@ -78,8 +78,8 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from dlio_torch.config.schema import CheckpointConfig, TensorFlowConfig
-from dlio_torch.train.checkpoint import Checkpointer
-options = dict(kind="tensorflow", every_steps=3)
+from dlio_torch.checkpoint.checkpointer import Checkpointer
+options = dict(layout="tensorflow", every_steps=3)
 if sys.argv[2] == "sharded":
     files = TensorFlowConfig(index_bytes=690, meta_bytes=63623, graph_text_bytes=162816)
     more = dict(before_first=True, after_last=True, keep=5, state_bytes=41943848)
@@ -221,7 +221,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing(sharded: bool, tmp_path: P
 
 RUN = [
     "recipe=minimal", "scale=tiny", "train.batch_size=4", "train.steps=8", "compute.step_s=0",
-    "dataset.fields.0.shape=[8]", "checkpoint.kind=tensorflow", "checkpoint.state_bytes=64KiB",
+    "dataset.fields.0.shape=[8]", "checkpoint.layout=tensorflow", "checkpoint.state_bytes=64KiB",
     "checkpoint.every_epochs=0", "checkpoint.every_steps=3", "checkpoint.before_first=true",
     "checkpoint.after_last=true", "checkpoint.keep=5",
 ]  # fmt: skip

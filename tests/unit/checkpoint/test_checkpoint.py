@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from dlio_torch.checkpoint.adam_state import layer_shapes
+from dlio_torch.checkpoint.checkpointer import Checkpointer
 from dlio_torch.config.schema import CheckpointConfig, CheckpointFileConfig
 from dlio_torch.errors import ConfigError, DataError, DlioError, PreconditionError
 from dlio_torch.iotrace.recorder.spans import Recorder
-from dlio_torch.train.checkpoint import Checkpointer
-from dlio_torch.train.state import layer_shapes
 
 # The five files of the DLIO paper.
 FIVE = CheckpointConfig(
-    kind="files",
+    layout="files",
     every_steps=50,
     files=[
         CheckpointFileConfig(name="model.ckpt-{step}.data-00000-of-00001", bytes=4 << 20, write_bytes=1 << 20),
@@ -32,7 +32,7 @@ FIVE = CheckpointConfig(
     ],
 )
 FIVE_BYTES = (4 << 20) + (64 << 10) + (4 << 10) + 2 * (1 << 10)
-TORCH = CheckpointConfig(kind="torch", every_epochs=1, state_bytes=1_000_000)
+TORCH = CheckpointConfig(layout="torch_save", every_epochs=1, state_bytes=1_000_000)
 
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 
@@ -117,7 +117,7 @@ def test_every_rank_saves_in_its_own_folder(tmp_path: Path) -> None:
     assert not (tmp_path / "first").exists()
 
 
-@pytest.mark.parametrize("config", [FIVE, TORCH], ids=["files", "torch"])
+@pytest.mark.parametrize("config", [FIVE, TORCH], ids=["files", "torch_save"])
 def test_restore_reads_what_was_prepared(config: CheckpointConfig, tmp_path: Path) -> None:
     checkpointer = Checkpointer(replace(config, restore=True, restore_read_bytes=1000), tmp_path, rank=0)
     with pytest.raises(DataError, match=f"no checkpoint in {tmp_path}"):
@@ -203,7 +203,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from dlio_torch.config.schema import CheckpointConfig, CheckpointFileConfig
-from dlio_torch.train.checkpoint import Checkpointer
+from dlio_torch.checkpoint.checkpointer import Checkpointer
 
 kind, fsync, folder = sys.argv[1], sys.argv[2] == "fsync", Path(sys.argv[3])
 files = [
@@ -211,7 +211,7 @@ files = [
     CheckpointFileConfig(name="checkpoint", bytes=700),
 ]
 config = CheckpointConfig(
-    kind=kind, every_steps=1, files=files, state_bytes=200_000, fsync=fsync, restore_read_bytes=45_000
+    layout=kind, every_steps=1, files=files, state_bytes=200_000, fsync=fsync, restore_read_bytes=45_000
 )
 checkpointer = Checkpointer(config, folder, rank=0)
 checkpointer.save(1)
@@ -237,7 +237,7 @@ def calls(folder: Path, *arguments: str) -> list[tuple[str, str]]:
 
 
 @needs_strace
-@pytest.mark.parametrize("kind", ["files", "torch"])
+@pytest.mark.parametrize("kind", ["files", "torch_save"])
 def test_fsync_is_called_when_asked_and_not_otherwise(kind: str, tmp_path: Path) -> None:
     """The peer stores the option under one name and reads another: it never flushes."""
     folder = tmp_path / "out"
@@ -278,13 +278,13 @@ def test_write_and_read_calls_have_the_configured_sizes(tmp_path: Path) -> None:
 
 
 @needs_strace
-@pytest.mark.parametrize("kind", ["files", "torch"])
+@pytest.mark.parametrize("kind", ["files", "torch_save"])
 def test_the_final_name_appears_only_by_rename(kind: str, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     found = calls(folder, kind, "nofsync", str(folder))
     renamed = [re.findall(r'"([^"]+)"', rest) for name, rest in found if name.startswith("rename")]
     finals = ["model-1.data", "checkpoint", "model-2.data", "checkpoint"]
-    if kind == "torch":
+    if kind == "torch_save":
         finals = ["checkpoint-1.pt", "checkpoint-2.pt"]
     assert [Path(new).name for _, new in renamed] == finals
     assert all(Path(old).name == f".{Path(new).name}.tmp" for old, new in renamed)
