@@ -20,13 +20,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, is_dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from dlio_torch.config import resources
 from dlio_torch.config.adjustments import adjust_loader
 from dlio_torch.config.arguments import split_argument
+from dlio_torch.config.check import ConfigCheck
 from dlio_torch.config.existing_data import CUSTOM, NOTHING, PATH, Fragments, has_shipped_batch, remarks_on, scale_of
 from dlio_torch.config.fields import groups, leaves, lookup, nearest
 from dlio_torch.config.layers import COMMAND_LINE, Stack, show, unknown
@@ -35,6 +36,7 @@ from dlio_torch.config.resources import Resources
 from dlio_torch.config.scaling import scale
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate import validate
+from dlio_torch.config.validate_model import check_model
 from dlio_torch.config.validate_storage import with_local_paths
 from dlio_torch.config.yamlfile import Document, Tree
 from dlio_torch.errors import ConfigError
@@ -131,11 +133,13 @@ def compose(
     notes: list[str] = []
     changed: dict[str, str] = {}
     if not resolved:
+        check_model(config, ConfigCheck(config, sources).fail)  # the scale computes with it
         fixed = {key for key, source in sources.items() if source == COMMAND_LINE}
         config, changes = scale(config, fixed=fixed, world_size=world_size)
         for change in changes:
-            notes.append(f"{change.key} {_short(change.before)} -> {_short(change.after)} (scale={scale_name})")
-            changed[change.key] = f"scale {scale_name} (published {_short(change.before)})"
+            before, after = change.texts
+            notes.append(f"{change.key} {before} -> {after} (scale={scale_name})")
+            changed[change.key] = f"scale {scale_name} (published {before})"
     sources |= changed
     config, adjusted = adjust_loader(config, sources, changed)
     validate(config, sources)
@@ -290,10 +294,3 @@ def _check_format(config: Config, stack: Stack, formats: Collection[str] | None)
         f"dataset.format={show(name)} ({stack.source('dataset.format')}): no such format",
         hint=f"{meant}formats are {', '.join(known)}",
     )
-
-
-def _short(value: object) -> str:
-    """Formats a value for a note; a list of groups is shown by its numbers, which a scale can change."""
-    if isinstance(value, list) and value and is_dataclass(value[0]):
-        return f"[{', '.join('/'.join(str(v) for v in astuple(part) if isinstance(v, int)) for part in value)}]"
-    return str(value)

@@ -1,10 +1,11 @@
-"""Facts about formats, engines and storages; the only module of the configuration that imports their registries."""
+"""Facts about formats, engines, storages and checkpoints; the only module of the configuration that imports theirs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from dlio_torch.checkpoint.job.saved_state import fitting_layers
 from dlio_torch.data.engines import registry as engines
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core import registry as formats
@@ -24,6 +25,7 @@ __all__ = [
     "all_engines",
     "all_facts",
     "engine_facts",
+    "fitting_layers",
     "format_choices",
     "format_facts",
     "inspected",

@@ -1,19 +1,19 @@
 """Shrinks the amount of data and compute of a published experiment; the pattern of its I/O stays the same.
 
-Files, samples, steps, epochs, seconds of emulated compute and the size of the gradient are amounts.
-Request sizes, chunking, order, threads and what a file looks like inside are shape, and are never
-touched.  A key that the user set on the command line is never changed.
+Files, samples, steps, epochs, seconds of emulated compute, the size of the gradient and the number of layers are
+amounts.  Request sizes, chunking, order, threads, what a file looks like inside and the tensors of a layer are shape,
+and are never touched.  A key that the user set on the command line is never changed.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, is_dataclass
 from functools import reduce
 from typing import Any
 
-from dlio_torch.config.extensions import format_facts
+from dlio_torch.config.extensions import fitting_layers, format_facts
 from dlio_torch.config.schema import Config
 
 
@@ -24,6 +24,11 @@ class Change:
     key: str
     before: Any
     after: Any
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        """Both values as a note shows them."""
+        return _short(self.before), _short(self.after)
 
 
 COMPUTE_ONLY = "and reading is not: waits for data are a larger share of the time here than in the full-size experiment"
@@ -58,6 +63,9 @@ def scale(config: Config, *, fixed: Collection[str], world_size: int = 1) -> tup
     _cap(work, "train.epochs", config.scale.max_epochs)
     _cap(work, "access.shuffle_pool", config.scale.max_shuffle_pool)
     _checkpoint_size(work)
+    if config.scale.max_state_bytes:
+        layers = fitting_layers(config.model, config.parallel, config.scale.max_state_bytes)
+        work.set("model.num_layers", layers)
     gradient = config.train.allreduce_bytes
     if gradient:
         # A float32 at least: ranks that reduce nothing would not wait for each other any more.
@@ -225,3 +233,10 @@ def _follow(work: Scaler, key: str, give: Callable[[Config, int], int], before: 
 def _cap(work: Scaler, key: str, limit: int) -> None:
     if limit:
         work.set(key, min(work.get(key), limit))
+
+
+def _short(value: object) -> str:
+    """Formats a value for a note; a list of groups is shown by its numbers, which a scale can change."""
+    if isinstance(value, list) and value and is_dataclass(value[0]):
+        return f"[{', '.join('/'.join(str(v) for v in astuple(part) if isinstance(v, int)) for part in value)}]"
+    return str(value)

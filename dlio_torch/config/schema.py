@@ -9,7 +9,7 @@ accepts ``0.5`` or ``"500ms"``.  Below ``config/`` the rest of the package sees 
 dataclasses only.
 
 All of them are imported from here; the groups stand, each with its options, in ``schema_dataset.py``,
-``schema_reading.py``, ``schema_training.py`` and ``schema_run.py``.
+``schema_reading.py``, ``schema_training.py``, ``schema_model.py`` and ``schema_run.py``.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from dlio_torch.config.schema_dataset import (
     GenerateConfig,
     OnceConfig,
 )
+from dlio_torch.config.schema_model import ModelConfig, ParallelConfig
 from dlio_torch.config.schema_reading import (
     AccessConfig,
     CacheConfig,
@@ -63,8 +64,10 @@ __all__ = [
     "GenerateConfig",
     "HorovodConfig",
     "LoaderConfig",
+    "ModelConfig",
     "OnceConfig",
     "OutputConfig",
+    "ParallelConfig",
     "ScaleConfig",
     "StageConfig",
     "StorageConfig",
@@ -99,6 +102,8 @@ class Config:
     storage: StorageConfig = opt(StorageConfig, "limits of the storage, with which a run is compared")
     compute: ComputeConfig = opt(ComputeConfig, "emulated compute, which replaces the model")
     train: TrainConfig = opt(TrainConfig, "training loop: epochs, steps, batches, evaluation")
+    model: ModelConfig = opt(ModelConfig, "the model whose state the checkpoints hold: sizes, precision, optimizer")
+    parallel: ParallelConfig = opt(ParallelConfig, "the ranks over which that job divides the model and the data")
     checkpoint: CheckpointConfig = opt(CheckpointConfig, "checkpoints: content, interval, and the ranks that save")
     dist: DistConfig = opt(DistConfig, "communication between ranks")
     trace: TraceConfig = opt(TraceConfig, "recordings besides the step times: spans, I/O calls, profiler")

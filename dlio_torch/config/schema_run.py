@@ -164,6 +164,13 @@ class ScaleConfig:
     compute: float = opt(1.0, "factor on all emulated compute and preprocessing times", minimum=0)
     checkpoint: float = opt(1.0, "factor on the number of steps between checkpoints", minimum=0)
     checkpoint_size: float = opt(1.0, "factor on the size of a checkpoint; its write calls keep their size", minimum=0)
+    max_state_bytes: int = opt(
+        0,
+        "maximum size of the described model's state on its largest rank; whole layers are left out until it fits, but "
+        "each pipeline stage keeps one; 0: as published",
+        unit="B",
+        minimum=0,
+    )
     allreduce: float = opt(1.0, "factor on the size of the gradient that ranks average in each step", minimum=0)
     first_touch: bool = opt(
         False,

@@ -11,6 +11,7 @@ from dlio_torch.config.validate_access import check_access
 from dlio_torch.config.validate_cache import check_cache
 from dlio_torch.config.validate_dataset import check_dataset
 from dlio_torch.config.validate_engine import check_engine
+from dlio_torch.config.validate_model import check_job_ranks, check_model
 from dlio_torch.config.validate_mpiio import check_mpiio
 from dlio_torch.config.validate_paths import check_paths
 from dlio_torch.config.validate_replay import check_replay
@@ -43,6 +44,7 @@ def validate(config: Config, sources: Mapping[str, str] | None = None) -> None:
     check_replay(config, check.fail)
     _compute(config, check)
     _train(config, check)
+    check_model(config, check.fail)
     _checkpoint(config, check)
 
 
@@ -87,6 +89,7 @@ def check_world(
             if data.path is None
             else "set access.partition=batches, or start fewer ranks",
         )
+    check_job_ranks(config, world_size, check.fail)
     _check_even_files(check, world_size, num_files)
     endless = config.access.pattern == "lanes" or config.access.repeat
     if num_samples is not None and not endless:

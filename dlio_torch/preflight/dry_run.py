@@ -32,6 +32,7 @@ from dlio_torch.preflight.feasibility import (
 )
 from dlio_torch.preflight.mpi_io import check_mpi_io
 from dlio_torch.report.data_text import data_lines
+from dlio_torch.report.job_text import job_lines
 from dlio_torch.report.scale_text import scale_line
 from dlio_torch.units import counted, format_duration, format_size
 
@@ -107,6 +108,7 @@ def _training(config: Config, fmt: Format, sampler: Plan, world_size: int) -> It
     )
     if fmt.needs_files:
         yield _page_cache(config)
+    yield from job_lines(config, world_size)
     yield _checkpoints(config, steps, world_size)
     yield (
         f"memory: about {format_size(held_batch_bytes(config, fmt, sampler))} of batches per rank, in addition to torch"

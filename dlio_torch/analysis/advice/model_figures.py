@@ -18,8 +18,8 @@ def of_model(model: LoaderModel) -> Figures:
         ("making.cpu_share", model.cpu_share),
         ("making.run_delay_share", model.starved),
         ("step.rest_s", measured.step_s - measured.fetch_s),
-        ("model.error", model.error),
-        ("model.batches", model.batches),
+        ("advice.model.error", model.error),
+        ("advice.model.batches", model.batches),
     )
 
 
