@@ -1,0 +1,1 @@
+"""Checkpoints of a training: what they cost, and how often to save them."""
