@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dlio_torch.checkpoint.goodput import Goodput, figures, no_figures, steps_interval_s
+from dlio_torch.checkpoint.goodput import NO_MTBF, Goodput, figures, no_figures, steps_interval_s
 from dlio_torch.config.schema import Config
 from dlio_torch.config.schema_training import CheckpointConfig
 
@@ -18,6 +18,7 @@ _NOT_FLUSHED = (
     "assumed."
 )
 _SCALED = "The scale changed the size of checkpoints or the steps between them; scale=paper measures them as described."
+_TWICE = "Both checkpoint.every_steps and checkpoint.every_epochs save; the one that saves more often counts."
 
 
 def goodput_part(summary: Mapping[str, Any], config: Config) -> dict[str, Any] | None:
@@ -36,10 +37,10 @@ def goodput_part(summary: Mapping[str, Any], config: Config) -> dict[str, Any] |
         return None
     inputs = measured_inputs(summary, options)
     if inputs is None:
-        return no_figures("no checkpoint was saved in a measured step")
+        return no_figures("no checkpoint was saved in a measured step" if options.mtbf_s else NO_MTBF)
     part = figures(replace(inputs, interval_s=_interval_s(summary, options, inputs)))
     if part["assumptions"]:
-        part["assumptions"] += _conditions(summary)
+        part["assumptions"] += _conditions(summary, options)
     return part
 
 
@@ -92,18 +93,26 @@ def _read_s(summary: Mapping[str, Any]) -> float | None:
 
 
 def _interval_s(summary: Mapping[str, Any], options: CheckpointConfig, inputs: Goodput) -> float | None:
-    """Seconds between two saves as configured; ``None`` if they have no fixed interval."""
-    if options.every_steps and not options.every_epochs:
-        return steps_interval_s(inputs, options.every_steps)
-    if options.every_epochs and not options.every_steps:
-        ranks = [[epoch["seconds"] for epoch in rank] for rank in summary["epochs"]]
-        slowest = [max(times) for times in zip(*ranks, strict=False)]
-        return options.every_epochs * float(np.mean(slowest)) if slowest else None
-    return None
+    """Seconds between two saves as configured, the shorter ones if two options say it; ``None`` if none does."""
+    intervals = []
+    if options.every_steps:
+        intervals.append(steps_interval_s(inputs, options.every_steps))
+    if options.every_epochs and (epoch_s := _epoch_s(summary)) is not None:
+        intervals.append(options.every_epochs * epoch_s)
+    return min(intervals, default=None)
 
 
-def _conditions(summary: Mapping[str, Any]) -> list[str]:
-    """Sentences on what this run's times hold for."""
-    flushed = summary["saved"]["fsync"] or _mean((summary["checkpoints"].get("save") or {}).get("durable_s"))
+def _epoch_s(summary: Mapping[str, Any]) -> float | None:
+    """Mean seconds of an epoch of the slowest rank, saves and evaluations included; ``None`` without epochs."""
+    ranks = [[epoch["seconds"] for epoch in rank] for rank in summary["epochs"]]
+    slowest = [max(times) for times in zip(*ranks, strict=False)]
+    return float(np.mean(slowest)) if slowest else None
+
+
+def _conditions(summary: Mapping[str, Any], options: CheckpointConfig) -> list[str]:
+    """Sentences on the saves that this run's times hold for."""
+    flushed = summary["saved"]["fsync"] or (summary["checkpoints"].get("save") or {}).get("durable_s") is not None
     scaled = any("checkpoint." in note for note in summary.get("scaled") or ())
-    return [*([] if flushed else [_NOT_FLUSHED]), *([_SCALED] if scaled else [])]
+    twice = options.every_steps and options.every_epochs
+    sentences = {_NOT_FLUSHED: not flushed, _SCALED: scaled, _TWICE: twice}
+    return [sentence for sentence, holds in sentences.items() if holds]

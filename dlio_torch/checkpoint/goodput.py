@@ -68,7 +68,7 @@ class Goodput:
     slowdown: float | None
     step_s: float
     mtbf_s: float
-    start_s: float = 0.0
+    start_s: float
     read_s: float | None = None
     interval_s: float | None = None
 
@@ -77,7 +77,7 @@ class Goodput:
             raise ValueError("a save is durable after its stall, and both take 0 s or longer")
         if self.step_s <= 0 or self.mtbf_s < 0:
             raise ValueError("a step takes time, and the time between failures is not negative")
-        if min(self.start_s, self.read_s or 0.0, self.slowdown or 0.0) < 0:
+        if any(value is not None and value < 0 for value in (self.start_s, self.read_s, self.slowdown)):
             raise ValueError("a restart takes 0 s or longer, and a slowdown is not negative")
 
     @property

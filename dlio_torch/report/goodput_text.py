@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dlio_torch.checkpoint.goodput import Goodput
+from dlio_torch.checkpoint.goodput import NO_MTBF, Goodput
+from dlio_torch.report.terminal import NOT_MEASURED
 from dlio_torch.units import counted, format_duration, percent
 
 
 def goodput_rows(part: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Rows of the console from ``goodput`` of ``summary.json``; none if no lost share could be computed."""
+    """Rows of the console from ``goodput`` of ``summary.json``; none if checkpoint.mtbf_s is not given."""
     if part["lost_share"] is not None:
         yield "goodput", f"{best_text(part)}; {interval_text(part)}"
-    if part["lost_share"] is not None and part["why"]:
-        yield "", part["why"]
+        if part["why"]:
+            yield "", part["why"]
+    elif part["why"] != NO_MTBF:
+        yield "goodput", f"{NOT_MEASURED}: {part['why']}"
 
 
 def best_text(part: Mapping[str, Any]) -> str:

@@ -153,7 +153,7 @@ def test_no_other_interval_loses_less_than_the_best(inputs: Goodput, factor: flo
 
 @given(st.floats(0.01, 10), st.floats(1e5, 1e8))
 def test_the_best_interval_is_youngs_where_saves_are_short(stall: float, mtbf: float) -> None:
-    inputs = Goodput(stall, stall, None, 1e-3, mtbf)
+    inputs = Goodput(stall, stall, None, 1e-3, mtbf, 0.0)
     assert best_interval_s(inputs) == pytest.approx(math.sqrt(2 * stall * mtbf), rel=0.02)
 
 

@@ -39,7 +39,7 @@ def goodput_figure(inputs: Goodput, name: str = "goodput") -> str:
         log_ticks(axes.xaxis, min(intervals), max(intervals))
         axes.set_xlabel(f"time between the beginnings of two saves ({unit}, log scale)")
         axes.set_ylabel("lost time (%)")
-        axes.set_ylim(0, 100)
+        axes.set_ylim(bottom=0)
         legend(figure, [(label, colour) for label, colour in _COLOURS.items() if label != _RUN or _RUN in marks])
         text = f"Lost share of time over the interval of saves; smallest at {format_duration(best)}"
         return to_svg(figure, name, text, tips)

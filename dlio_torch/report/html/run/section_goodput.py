@@ -17,7 +17,7 @@ _METHOD = (
     "with T the interval, W the training between two saves, D the time until a save is durable, R a restart and M the "
     "mean time between failures. Orange: the share that saves would cost without failures."
 )
-_STATUS = "Computed from the measured times below; failures are a model (checkpoint.mtbf_s), none was caused."
+_STATUS = "Estimated: a model of failures (checkpoint.mtbf_s), from the measured times below; no failure was caused."
 
 
 def goodput_sections(summary: Mapping[str, Any] | None) -> list[Section]:
