@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from html_pages import Page, check
+from ranks import REPO
 from run_summaries import CONFIG, printed, summary_of
 
 from dlio_torch import cli
@@ -110,20 +113,22 @@ def test_the_console_says_it_in_sentences(monkeypatch: pytest.MonkeyPatch) -> No
     assert "goodput" not in text({**content, "goodput": silent})
 
 
-def test_a_run_shows_its_goodput_on_the_page(tmp_path: Path) -> None:
+def test_the_command_of_the_documentation_shows_goodput_on_the_page(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     pytest.importorskip("jinja2")
-    options = [f"dataset.root={tmp_path}/data", f"output.dir={tmp_path}/run", "output.progress=false"]
-    saves = ["checkpoint=torch", "checkpoint.state_bytes=4KiB", "checkpoint.every_steps=2", "checkpoint.mtbf_s=3h"]
-    assert cli.main(["recipe=minimal", "scale=tiny", *options, *saves, "checkpoint.restart_s=2min"]) == 0
+    [command] = re.findall(r"```sh\n(.*?)```", (REPO / "docs/goodput.md").read_text(encoding="utf-8"), re.DOTALL)
+    options = [f"dataset.root={tmp_path}/data", f"output.dir={tmp_path}/run", "output.progress=false", "scale=tiny"]
+    given = shlex.split(command.replace("\\\n", " "))
+    assert given[:3] == ["python", "-m", "dlio_torch"]
+    assert cli.main([*given[3:], *options]) == 0
     part = json.loads((tmp_path / "run/summary.json").read_text())["goodput"]
-    assert part["inputs"]["mtbf_s"] == 3 * 3600
+    assert (part["inputs"]["mtbf_s"], part["inputs"]["start_s"], part["why"]) == (3 * 3600, 300, None)
     assert 0 < part["lost_share"] < part["lost_share_at_interval"] < 1
     page = Page(report_run(tmp_path / "run"))
     check(page)
     section = page.section("goodput")
     assert "With a failure every 3 h 0 min, a save every" in section
-    assert "2 min 0 s to detect the failure and to start the job" in section
+    assert "5 min 0 s to detect the failure and to start the job (checkpoint.restart_s), and" in section
     assert "Lost time over the interval of saves" in page.text
     assert marked_points(page) == {"best interval", "interval of this run"}
 
@@ -138,7 +143,7 @@ def test_a_page_without_a_time_between_failures_names_the_option(tmp_path: Path)
     pytest.importorskip("matplotlib")
     pytest.importorskip("jinja2")
     options = [f"dataset.root={tmp_path}/data", f"output.dir={tmp_path}/run", "output.progress=false"]
-    assert cli.main(["recipe=minimal", "scale=tiny", "checkpoint=torch", "train.epochs=2", *options]) == 0
+    assert cli.main(["recipe=minimal", "scale=tiny", "checkpoint=torch", "checkpoint.state_bytes=4KiB", *options]) == 0
     assert "set checkpoint.mtbf_s" in Page(report_run(tmp_path / "run")).section("goodput")
 
 
