@@ -164,14 +164,16 @@ def best_interval_s(inputs: Goodput) -> float:
 def curve(inputs: Goodput) -> list[GoodputPoint]:
     """Points at equal distances on a logarithmic axis of intervals, around the best interval.
 
-    The first point is a hundredth of the best interval, or the shortest possible interval if that is longer.  The last
-    one is ten times the best interval, or the time between failures if that is longer.
+    They reach from a hundredth of the best interval, but not below the shortest possible one, to ten times the best
+    interval or the time between failures, whichever is longer; the interval of the run lies between them.
 
     Raises:
         ValueError: the time between failures is not known.
     """
     best = best_interval_s(inputs)
-    first, last = max(inputs.shortest_interval_s, best / 100), max(10 * best, inputs.mtbf_s)
+    configured = best if inputs.interval_s is None else inputs.interval_s
+    first = max(inputs.shortest_interval_s, min(best / 100, configured))
+    last = max(10 * best, inputs.mtbf_s, configured)
     ratio = (last / first) ** (1 / (_POINTS - 1))
     # Rounding must not put the first point below the shortest interval.
     intervals = [first, *(first * ratio**number for number in range(1, _POINTS))]

@@ -48,8 +48,8 @@ def goodput_figure(inputs: Goodput, name: str = "goodput") -> str:
 def _lines(axes: Axes, points: list[GoodputPoint], factor: float) -> None:
     """Draws the two curves, in percent."""
     intervals = [point.interval_s * factor for point in points]
-    axes.plot(intervals, [100 * point.save_share for point in points], color=_COLOURS[_SAVES], linestyle="--")
     axes.plot(intervals, [100 * point.lost_share for point in points], color=_COLOURS[_ALL])
+    axes.plot(intervals, [100 * point.save_share for point in points], color=_COLOURS[_SAVES], linestyle="--")
 
 
 def _configured(inputs: Goodput) -> dict[str, float]:
