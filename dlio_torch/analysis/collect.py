@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dlio_torch.analysis.cache import from_device, maps_files, uncached_bytes
+from dlio_torch.analysis.goodput_inputs import goodput_part
 from dlio_torch.analysis.mpiio_requests import of_ranks
 from dlio_torch.analysis.reader_summary import reader_summary
 from dlio_torch.analysis.step_metrics import summarise
@@ -144,7 +145,8 @@ def collect(
             for epochs, counted in zip(counters, counted_with, strict=True)
         ],
     }
-    return summarise([result.steps for result in results], config=config, extra=extra)
+    summary = summarise([result.steps for result in results], config=config, extra=extra)
+    return {**summary, "goodput": goodput_part(summary, config)}
 
 
 def _order(results: Sequence[TrainResult]) -> list[dict[str, Any]]:

@@ -1,1 +1,1 @@
-"""Checkpoints: the described job, the files and tensors of each rank, their writers and readers."""
+"""Checkpoints of a training: the described job, the files and tensors of each rank, their writers, what they cost."""

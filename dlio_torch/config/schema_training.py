@@ -142,3 +142,17 @@ class CheckpointConfig:
     restore_read_bytes: int = opt(
         0, "size of one read call of a restore; 0: one call for a whole file", unit="B", minimum=0
     )
+    mtbf_s: float = opt(
+        0.0,
+        "mean time between failures of the whole job, from which the share of time lost to saves and failures and "
+        "the best interval follow; 0: not known, no such figures",
+        unit="s",
+        minimum=0,
+    )
+    restart_s: float = opt(
+        0.0,
+        "time to detect a failure and to start the job again, without reading the checkpoint; counts in the "
+        "share of time lost to failures",
+        unit="s",
+        minimum=0,
+    )

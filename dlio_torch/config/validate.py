@@ -234,6 +234,12 @@ def _train(config: Config, check: ConfigCheck) -> None:
 def _checkpoint(config: Config, check: ConfigCheck) -> None:
     saved = config.checkpoint
     interval = "checkpoint.every_steps" if saved.every_steps else "checkpoint.every_epochs"
+    if saved.restart_s and not saved.mtbf_s:
+        check.fail(
+            ["checkpoint.restart_s", "checkpoint.mtbf_s"],
+            "the time of a restart has no effect without a time between failures",
+            "set checkpoint.mtbf_s, for example checkpoint.mtbf_s=3h, or checkpoint.restart_s=0",
+        )
     if saved.layout == "none":
         if saved.every_steps or saved.every_epochs:
             check.fail(

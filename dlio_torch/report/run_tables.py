@@ -14,6 +14,7 @@ from dlio_torch.analysis.step_metrics import PARTS, SHARES
 from dlio_torch.report.advice_text import draw_advice
 from dlio_torch.report.cache_text import epochs_text, storage_text
 from dlio_torch.report.expect import ExpectRow, figure_text
+from dlio_torch.report.goodput_text import goodput_rows
 from dlio_torch.report.io_text import draw_io
 from dlio_torch.report.mpiio_text import mpiio_text
 from dlio_torch.report.ranks_text import horovod_text
@@ -150,6 +151,8 @@ def _rows(summary: Mapping[str, Any], *, verbose: bool) -> Iterator[tuple[str, s
         yield "copies ahead", _copies_ahead(ahead, summary.get("gpu") or "the GPU")
     if (saved := summary["checkpoints"])["measured"]:
         yield "checkpoints", _checkpoints(saved, summary.get("saved") or {})
+    if summary.get("goodput") is not None:
+        yield from goodput_rows(summary["goodput"])
     if evaluation["steps"]:
         speed = evaluation["samples_per_s"]
         yield (

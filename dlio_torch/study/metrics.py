@@ -115,6 +115,27 @@ _OTHERS = (
         "read calls (syscr) / samples delivered",
         counted=True,
     ),
+    Metric(
+        "goodput.lost_share_at_interval",
+        "time lost to checkpoints and failures",
+        "share",
+        "lower",
+        "expected share of time that saves and failures cost at the configured interval of saves (checkpoint.mtbf_s)",
+    ),
+    Metric(
+        "goodput.lost_share",
+        "time lost at the best interval",
+        "share",
+        "lower",
+        "expected share of time that saves and failures cost at the best interval of saves (checkpoint.mtbf_s)",
+    ),
+    Metric(
+        "goodput.best_interval_s",
+        "best interval of saves",
+        "s",
+        "neither",
+        "time between the beginnings of two saves at which the lost share is smallest",
+    ),
     Metric("reads.mean_bytes", "mean size of a read call", "B", "neither", "rchar / syscr", counted=True),
 )
 _KNOWN = {item.key: item for item in (*METRICS, *_OTHERS)}

@@ -23,10 +23,11 @@ description: a recipe of a test
 defaults: [{dataset: npy}, {access: shuffled}, {compute: sleep}, {checkpoint: torch_save}]
 dataset: {num_files: 8, samples_per_file: 1, fields: [{name: x, dtype: uint8, shape: [5000]}]}
 train: {epochs: 2, batch_size: 2, warmup_steps: 1, allreduce_bytes: 4KiB}
-checkpoint: {every_steps: 2, state_bytes: 4KiB}
+checkpoint: {every_steps: 2, state_bytes: 4KiB, mtbf_s: 1h}
 compute: {step_s: 0.1ms}
 """
 STATISTICS = ("mean", "median", "p95", "max")
+GOODPUT = ("lost_share", "best_interval_s", "interval_s", "lost_share_at_interval")
 COUNTED = ("rchar_bytes", "read_bytes", "device_read_share")
 
 
@@ -110,7 +111,16 @@ SOURCES: dict[str, tuple[list[str], dict[str, Any], list[str]]] = {
     "checkpoints": (
         ["checkpoint=none"],
         {},
-        ["step.checkpoint_s", "shares.checkpoint", "ranks.checkpoint_s", "checkpoints.duration_s"],
+        [
+            *("step.checkpoint_s", "shares.checkpoint", "ranks.checkpoint_s", "checkpoints.duration_s"),
+            *(f"goodput.{name}" for name in GOODPUT),
+            "goodput.inputs",
+        ],
+    ),
+    "a time between failures": (
+        ["checkpoint.mtbf_s=0"],
+        {},
+        [f"goodput.{name}" for name in GOODPUT if name != "interval_s"],
     ),
     "measured steps": (
         ["train.warmup_steps=100"],
@@ -182,7 +192,7 @@ def test_zero_is_said_in_words_that_mean_a_zero() -> None:
 PRODUCERS = (
     *("analysis/collect", "analysis/step_metrics", "analysis/rank_steps", "analysis/cache", "analysis/stalls"),
     *("analysis/storage_share", "analysis/storage_utilisation", "iotrace/figures/overlap", "analysis/mpiio_requests"),
-    "analysis/loader_limit",
+    *("analysis/loader_limit", "analysis/goodput_inputs", "checkpoint/goodput"),
 )
 
 

@@ -24,3 +24,12 @@ def test_limits_of_the_utilisation_are_figures_of_every_study(name: str, label: 
 
 def test_bounds_of_a_limit_are_shares() -> None:
     assert metric("au_limit_of_loader.min").unit == "share"
+
+
+def test_goodput_has_units_and_a_better_direction() -> None:
+    names = ("goodput.lost_share_at_interval", "goodput.lost_share", "goodput.best_interval_s")
+    assert [(metric(name).unit, metric(name).better) for name in names] == [
+        ("share", "lower"),
+        ("share", "lower"),
+        ("s", "neither"),
+    ]
