@@ -29,7 +29,6 @@ import numpy as np
 
 from dlio_torch.analysis.cache import maps_files
 from dlio_torch.analysis.producers import Floats
-from dlio_torch.analysis.step_metrics import ratio_interval
 from dlio_torch.analysis.storage_peak import latencies, seconds_per_byte
 from dlio_torch.analysis.storage_queue import Lane, RankLoad, simulate
 from dlio_torch.analysis.storage_requests import (
@@ -40,6 +39,7 @@ from dlio_torch.analysis.storage_requests import (
     requests_of_calls,
     requests_of_spans,
 )
+from dlio_torch.analysis.utilisation_interval import ratio_interval
 from dlio_torch.config.schema import Config
 from dlio_torch.data.engines import registry as engines
 from dlio_torch.iotrace.events.recording import Recording
