@@ -180,8 +180,4 @@ def _readers(config: Config, rank: RankBatches) -> tuple[int, int]:
     demand = engines.facts(config.loader.engine).demand(config.loader)
     if rank.by_trainer:
         return 0, 0
-    if demand.bytes_ahead is None:
-        return max(1, demand.readers), max(1, demand.batches_ahead)
-    # Workers share the window evenly, and each has room for a batch.
-    workers, size = max(1, demand.workers), max(1.0, float(rank.bytes.mean()))
-    return max(1, demand.readers), workers * max(1, int(demand.bytes_ahead / workers / size))
+    return max(1, demand.readers), max(1, demand.window(float(rank.bytes.mean())))
