@@ -49,8 +49,7 @@ def limit_of_loader(context: RunContext, config: Config, summary: Mapping[str, A
     name = key(config, summary)
     limit = None if mode == "remeasure" else stored(name)
     if limit is None and mode == "stored":
-        why = "no such run in the last 24 hours; set loader.limit=measure to measure it"
-        return {**UNKNOWN, "why": why}
+        return {**UNKNOWN, "why": "no such run in the last 24 hours", "hint": "set loader.limit=measure"}
     try:
         limit = limit or _measured(context, config, summary)
     except (DlioError, OSError) as error:

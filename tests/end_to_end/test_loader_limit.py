@@ -89,12 +89,13 @@ def test_the_limit_is_measured_once_and_stored(
 ) -> None:
     before = run()["au_limit_of_loader"]
     assert (before["mean"], before["how"]) == (None, None)
-    assert before["why"] == "no such run in the last 24 hours; set loader.limit=measure to measure it"
+    assert (before["why"], before["hint"]) == ("no such run in the last 24 hours", "set loader.limit=measure")
     assert started == []
 
     measured = run("loader.limit=measure")["au_limit_of_loader"]
     assert len(started) == len(list(cache.iterdir())) == 1
-    assert (measured["how"], measured["why"]) == ("22 steps with loader.replay=reads", None)  # as many as this run has
+    assert measured["how"] == "22 steps with loader.replay=reads"  # as many as this run has
+    assert (measured["why"], measured["hint"]) == (None, None)
     assert 0 < measured["ci95"][0] <= measured["mean"] == measured["min"] <= 1
     assert measured["read_s_per_batch"] > 0
     assert list(temporary.iterdir()) == []  # neither run directory nor log
