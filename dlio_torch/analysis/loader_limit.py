@@ -7,6 +7,7 @@ is gone.  A run that reaches no more than this limit would gain nothing from fas
 
     mean, min, ci95    as of ``au``, in the run that measured the limit
     read_s_per_batch   time in read spans / batches of that run: the share of reading that is not the storage's
+    why, hint          reason why the limit is not known, and the option that has it measured; null where there is none
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ from dlio_torch.config.schema import (
     TrainConfig,
 )
 
-UNKNOWN: Mapping[str, Any] = dict.fromkeys(("mean", "min", "ci95", "read_s_per_batch", "how", "measured_at", "why"))
+UNKNOWN: Mapping[str, Any] = dict.fromkeys(
+    ("mean", "min", "ci95", "read_s_per_batch", "how", "measured_at", "why", "hint")
+)
 """Part ``au_limit_of_loader`` of ``summary.json`` before anything is known."""
 
 

@@ -25,7 +25,6 @@ shares are means over ranks.  ``None`` (JSON ``null``) means not measured.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -33,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlio_torch.analysis.rank_steps import PARTS, RankSteps, elapsed_ns
+from dlio_torch.analysis.utilisation_interval import ratio_interval
 from dlio_torch.config.schema import Config
 from dlio_torch.train.result import CopyTimes
 from dlio_torch.train.steps import EVAL, TRAIN, WARMUP, Steps
@@ -45,8 +45,6 @@ SHARES = (*PARTS, "between_epochs")
 
 _MIB = 1024.0 * 1024.0
 _S = 1e-9
-_BATCHES = 10  # of steps, for the confidence interval of the utilisation
-_T_95 = 2.262  # Student's t for a confidence of 95 % and nine degrees of freedom
 
 
 def summarise(
@@ -126,24 +124,6 @@ def _au_interval(measured: Sequence[RankSteps], known: Sequence[float]) -> list[
         return None
     computed = [rank.train["requested_ns"] * _S for rank in measured]
     return ratio_interval(computed, [rank.train_duration * _S for rank in measured], float(np.mean(known)))
-
-
-def ratio_interval(computed: Sequence[NDArray[Any]], spent: Sequence[NDArray[Any]], mean: float) -> list[float] | None:
-    """Confidence interval (95 %) of a mean utilisation, by batch means; None for fewer than 20 steps of some rank.
-
-    Args:
-        computed: for each rank, the requested compute time of each step, s.
-        spent: for each rank, the duration of each step, s.
-        mean: the mean utilisation.
-    """
-    if min(steps.size for steps in spent) < 2 * _BATCHES:
-        return None
-    ratios = []
-    for done, took in zip(computed, spent, strict=True):
-        first = np.linspace(0, took.size, _BATCHES, endpoint=False).astype(int)
-        ratios.append(np.add.reduceat(done, first) / np.maximum(np.add.reduceat(took, first), _S))
-    half = _T_95 * float(np.mean(ratios, axis=0).std(ddof=1)) / math.sqrt(_BATCHES)
-    return [max(0.0, mean - half), mean + half]
 
 
 def _phase(ranks: Sequence[RankSteps], phase: int) -> dict[str, Any]:

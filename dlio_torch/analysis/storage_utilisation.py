@@ -29,7 +29,6 @@ import numpy as np
 
 from dlio_torch.analysis.cache import maps_files
 from dlio_torch.analysis.producers import Floats
-from dlio_torch.analysis.step_metrics import ratio_interval
 from dlio_torch.analysis.storage_peak import latencies, seconds_per_byte
 from dlio_torch.analysis.storage_queue import Lane, RankLoad, simulate
 from dlio_torch.analysis.storage_requests import (
@@ -40,6 +39,7 @@ from dlio_torch.analysis.storage_requests import (
     requests_of_calls,
     requests_of_spans,
 )
+from dlio_torch.analysis.utilisation_interval import ratio_interval
 from dlio_torch.config.schema import Config
 from dlio_torch.data.engines import registry as engines
 from dlio_torch.iotrace.events.recording import Recording
@@ -180,8 +180,4 @@ def _readers(config: Config, rank: RankBatches) -> tuple[int, int]:
     demand = engines.facts(config.loader.engine).demand(config.loader)
     if rank.by_trainer:
         return 0, 0
-    if demand.bytes_ahead is None:
-        return max(1, demand.readers), max(1, demand.batches_ahead)
-    # Workers share the window evenly, and each has room for a batch.
-    workers, size = max(1, demand.workers), max(1.0, float(rank.bytes.mean()))
-    return max(1, demand.readers), workers * max(1, int(demand.bytes_ahead / workers / size))
+    return max(1, demand.readers), max(1, demand.window(float(rank.bytes.mean())))

@@ -67,11 +67,18 @@ _KNOWN = (
 )
 
 
-_PREFIXES = ("OMPI_", "PMI_", "HOROVOD_", "SLURM_", "TORCHELASTIC_", "MASTER_", "RANK", "WORLD_SIZE", "LOCAL_")
+_PREFIXES = (
+    *("OMPI_", "PMI_", "PMIX_", "MPI_LOCAL", "SLURM_", "PBS_", "TORCHELASTIC_", "MASTER_", "RANK", "WORLD_SIZE"),
+    *("LOCAL_", "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_", "HOROVOD_CROSS_", "HOROVOD_HOSTNAME"),
+    *("HOROVOD_GLOO_", "HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS", "HOROVOD_ELASTIC", "HOROVOD_TIMELINE"),
+)
 
 
 def without_launcher(environ: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables without those of the launcher that started this process, for a run of its own."""
+    """Environment variables without those of the launcher that started this process, for a run of its own.
+
+    Settings of Horovod stay, such as ``HOROVOD_FUSION_THRESHOLD``.
+    """
     return {name: value for name, value in environ.items() if not name.startswith(_PREFIXES)}
 
 

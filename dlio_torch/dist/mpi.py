@@ -10,6 +10,7 @@ import faulthandler
 import os
 import pickle
 import subprocess
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +27,7 @@ _BUCKET = 25 * 2**18
 """Elements of a bucket: 25 MiB, as torch's DistributedDataParallel cuts a gradient."""
 
 _MOST = 2**30  # bytes of one message: counts of MPI before its version 4 are 32-bit
+_POLL_S = 0.001
 
 
 class MpiReducer:
@@ -96,7 +98,8 @@ class MpiCommunicator(RankedCommunicator):
     def _broadcast(self, value: Any, root: int) -> Any:
         payload = pickle.dumps(value) if self.rank == root else b""
         size = np.array([len(payload)], np.int64)
-        self._world.Bcast(size, root)
+        # The root may work for a long time first: MPI's own wait would keep a core busy that its work needs.
+        _wait(self._world.Ibcast(size, root))
         data = np.frombuffer(payload, np.uint8).copy() if self.rank == root else np.empty(int(size[0]), np.uint8)
         for first in range(0, len(data), _MOST):
             self._world.Bcast(data[first : first + _MOST], root)
@@ -134,6 +137,12 @@ class MpiCommunicator(RankedCommunicator):
         self._world.Free()
         if self._initialised and not MPI.Is_finalized():
             MPI.Finalize()
+
+
+def _wait(request: Any) -> None:
+    """Wait for a message with an idle core; it may arrive a millisecond before the return."""
+    while not request.Test():
+        time.sleep(_POLL_S)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,8 @@
 """Measures the limit of the loader after a run: starts the same training with ``loader.replay=reads``.
 
-The further run has processes of its own, as many ranks as this run, and a temporary run directory, of which only the
-limit is kept.  Its failure is a reason why there is no limit, and no failure of this run.
+The further run has processes of its own, as many ranks as this run, which communicate in the same way, and a temporary
+run directory, of which only the limit is kept.  Its failure is a reason why there is no limit, and no failure of this
+run.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dlio_torch.analysis.stored_loader_limits import key, store, stored
 from dlio_torch.config.emit import to_yaml
 from dlio_torch.config.schema import Config
 from dlio_torch.dist.launcher import without_launcher
+from dlio_torch.dist.node_launcher import node_launcher
 from dlio_torch.errors import DlioError, PreconditionError
 from dlio_torch.execution.context import RunContext
 from dlio_torch.files.locked_folder import temporary_folder
@@ -49,8 +51,7 @@ def limit_of_loader(context: RunContext, config: Config, summary: Mapping[str, A
     name = key(config, summary)
     limit = None if mode == "remeasure" else stored(name)
     if limit is None and mode == "stored":
-        why = "no such run in the last 24 hours; set loader.limit=measure to measure it"
-        return {**UNKNOWN, "why": why}
+        return {**UNKNOWN, "why": "no such run in the last 24 hours", "hint": "set loader.limit=measure"}
     try:
         limit = limit or _measured(context, config, summary)
     except (DlioError, OSError) as error:
@@ -91,7 +92,7 @@ def _run(config: Config, folder: Path, context: RunContext, summary: Mapping[str
     directory, recipe = RunDir(folder / "run"), folder / "config.yaml"
     output = replace(config.output, dir=str(directory.path))
     recipe.write_text(to_yaml(replace(config, output=output)), encoding="utf-8")
-    command = emulator(["train", f"recipe={recipe}"], context.comm.world_size)
+    command = emulator(["train", f"recipe={recipe}"], context.comm.world_size, node_launcher(context.comm))
     timeout_s = max(_LEAST_S, _LONGEST * summary["train"]["elapsed_s"])
     if context.comm.world_size > 1:
         timeout_s = min(timeout_s, _SHARE_OF_TIMEOUT * config.dist.timeout_s)
@@ -108,9 +109,6 @@ def _why_not_now(context: RunContext, summary: Mapping[str, Any]) -> str:
     """Reason why the run that measures the limit cannot be started; empty: it can."""
     if context.elastic is not None:
         return "the ranks of an elastic run come and go"
-    name = context.comm.name
-    if context.comm.world_size > 1 and name != "torch":
-        return f"it is started by torchrun, and the ranks of this run communicate by {name}"
     if summary["cache"]["fits_in_memory"] is False:
         return "the data do not fit into memory, from which reads would be answered"
     return ""

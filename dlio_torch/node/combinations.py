@@ -6,7 +6,6 @@ runs with the other affinities, and pinned memory where there is a GPU.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -121,10 +120,7 @@ def batches_ahead(config: Config, batch_bytes: float) -> int:
         config: of the run.
         batch_bytes: bytes of a batch in memory.
     """
-    demand = facts(config.loader.engine).demand(config.loader)
-    if demand.bytes_ahead is None:
-        return demand.batches_ahead
-    return max(1, math.ceil(demand.bytes_ahead / batch_bytes)) if batch_bytes else demand.batches_ahead
+    return facts(config.loader.engine).demand(config.loader).window(batch_bytes)
 
 
 def trial_settings(composed: Composed, given: Sequence[str], gpus: int) -> tuple[str, ...]:

@@ -76,15 +76,14 @@ def limits_text(summary: Mapping[str, Any], *, hints: bool, reasons: bool) -> st
 
 
 def _limit_text(figures: Mapping[str, Any], *, hints: bool, reasons: bool) -> str:
-    why, mean = str(figures.get("why") or ""), figures.get("mean")
+    why, hint, mean = figures.get("why"), figures.get("hint"), figures.get("mean")
     if mean is not None:
         interval, source = figures["ci95"], figures.get("how") or f"from recorded {figures.get('source')}"
         sure = "" if interval is None else f" ± {50 * (interval[1] - interval[0]):.1f} points"
         return f"{percent(mean)}{sure}{f' ({source})' if reasons else ''}"
     if why and reasons:
-        return f"{NOT_MEASURED} ({why})"
-    _, command, hint = why.rpartition("; set ")
-    return f"{NOT_MEASURED} (set {hint.partition(' ')[0]})" if command and hints else ""
+        return f"{NOT_MEASURED} ({'; '.join(filter(None, [why, hint]))})"
+    return f"{NOT_MEASURED} ({hint})" if hint and hints else ""
 
 
 def _allowances(known: Mapping[str, float]) -> str:

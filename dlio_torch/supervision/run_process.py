@@ -27,7 +27,8 @@ TIMED_OUT = 124
 _POLL_S = 0.05
 _PATIENCE_S = 10.0  # for a run that was asked to end
 _TAIL_BYTES = 65536
-_ERROR = re.compile(r"dlio_torch: (?:rank \d+: )?(?:error: )?(.+)")
+# horovodrun begins a line with the rank: [1]<stderr>:
+_ERROR = re.compile(r"(?:\[\d+(?:,\d+)?\]<std\w+>: ?)?dlio_torch: (?:rank \d+: )?(?:error: )?(.+)")
 
 
 @dataclass(frozen=True)
@@ -71,10 +72,23 @@ class RunProcess(Protocol):
         """Wait for the end; returns ``None`` after ``seconds``.  After the end, every call returns the same usage."""
 
 
-def emulator(arguments: Sequence[str], ranks: int = 1) -> list[str]:
-    """Returns the command that runs ``python -m dlio_torch arguments`` with ``ranks`` ranks on this host."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
-    return [sys.executable, *launcher, "-m", "dlio_torch", *arguments]
+def emulator(arguments: Sequence[str], ranks: int = 1, launcher: Sequence[str] = ()) -> list[str]:
+    """Returns the command that runs ``python -m dlio_torch arguments`` with ``ranks`` ranks on this host.
+
+    Args:
+        arguments: of the command line.
+        ranks: number of processes.
+        launcher: command that starts them; empty: torchrun, for more than one.
+    """
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    return [
+        *launcher,
+        sys.executable,
+        *(torchrun if ranks > 1 and not launcher else []),
+        "-m",
+        "dlio_torch",
+        *arguments,
+    ]
 
 
 def run_process(

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from figure_checks import check_figures
-from ranks import clean_environ
+from ranks import clean_environ, run_ranks
 
 from dlio_torch import cli
 from dlio_torch.analysis import stored_loader_limits
@@ -89,12 +89,13 @@ def test_the_limit_is_measured_once_and_stored(
 ) -> None:
     before = run()["au_limit_of_loader"]
     assert (before["mean"], before["how"]) == (None, None)
-    assert before["why"] == "no such run in the last 24 hours; set loader.limit=measure to measure it"
+    assert (before["why"], before["hint"]) == ("no such run in the last 24 hours", "set loader.limit=measure")
     assert started == []
 
     measured = run("loader.limit=measure")["au_limit_of_loader"]
     assert len(started) == len(list(cache.iterdir())) == 1
-    assert (measured["how"], measured["why"]) == ("22 steps with loader.replay=reads", None)  # as many as this run has
+    assert measured["how"] == "22 steps with loader.replay=reads"  # as many as this run has
+    assert (measured["why"], measured["hint"]) == (None, None)
     assert 0 < measured["ci95"][0] <= measured["mean"] == measured["min"] <= 1
     assert measured["read_s_per_batch"] > 0
     assert list(temporary.iterdir()) == []  # neither run directory nor log
@@ -140,3 +141,16 @@ def test_a_run_with_replayed_reads_is_the_limit_of_later_runs(run: Run, started:
     assert summary["au_limit_of_loader"]["mean"] == replayed["au"]["mean"]
     assert summary["au_limit_of_loader"]["ci95"] == replayed["au"]["ci95"]
     assert started == []
+
+
+@pytest.mark.ranks
+@pytest.mark.horovod
+def test_two_ranks_of_horovod_are_measured_by_two_ranks_of_horovod(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(RECIPE)
+    words = ["loader.limit=measure", "checkpoint=none", "train.eval_every_epochs=0", "dist.backend=horovod"]
+    command = ["-m", "dlio_torch", *COMMAND, "output.dir=run", *words]
+    ended = run_ranks("horovod", 2, command, cwd=tmp_path, timeout_s=90)
+    assert [rank.exit_code for rank in ended] == [0, 0], ended
+    limit = read(str(tmp_path / "run"))["au_limit_of_loader"]
+    assert (limit["how"], limit["why"]) == ("10 steps with loader.replay=reads", None)  # as many as each rank has
+    assert 0 < limit["min"] <= limit["mean"] <= 1

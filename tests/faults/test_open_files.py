@@ -1,4 +1,4 @@
-"""Loader workers under a limit of open files that is too low: one line with what is needed, and exit code 3."""
+"""Loaders under a limit of open files that is too low: one line with what is needed, and exit code 3."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from faults import BASE, FaultServer, check
+from faults import BASE, Ended, FaultServer, check
 from overrides import overridden
 
 FIELDS = "dataset.fields=[" + ", ".join(f"{{name: f{number}, shape: [16]}}" for number in range(12)) + "]"
@@ -51,3 +51,20 @@ def test_a_limit_that_allows_no_batch_is_refused_before_anything_is_written(
     (ended,) = server.run(tmp_path, *options, "--dry-run", limits={"RLIMIT_NOFILE": 64})
     assert ended.code == 0
     assert re.search("not possible on this machine: " + line(engine, 32), ended.out)
+
+
+def test_a_batch_with_more_files_than_can_be_open(server: FaultServer, tmp_path: Path) -> None:
+    data = ("dataset=zarr", "dataset.zarr.chunk_bytes=256", "dataset.fields=[{name: x, shape: [64]}]", "scale=paper")
+    options = (*BASE[:-1], *data, "dataset.num_files=1", "dataset.samples_per_file=300", "loader=decoupled")
+    made, *_ = server.run(tmp_path, *overridden("generate", *options))
+    assert made.code == 0, made.err
+    train = ("train", *options, "train.epochs=1", "train.steps=0", "cache=as_is", "train.warmup_steps=0")
+
+    def ended(*settings: str) -> Ended:
+        return server.run(tmp_path, *overridden(*train, *settings), limits={"RLIMIT_NOFILE": 160})[0]
+
+    refusal = r"x/c/\d+/0 cannot be read: Too many open files; raise the limit of open files \(ulimit -n, 160 here\), "
+    check(ended("train.batch_size=200"), 3, refusal + "or lower loader.max_open_files or train.batch_size$")
+    # Not even a loader that keeps no file open reads such a batch.
+    check(ended("train.batch_size=200", "loader.max_open_files=1"), 3, refusal + "or lower train.batch_size$")
+    check(ended("train.batch_size=8", "loader.max_open_files=1"), 0, "")

@@ -34,3 +34,10 @@ def test_one_process_needs_no_launcher() -> None:
     (alone,) = run_ranks("single", 1, [PROGRAM, "collectives", "mpi:mpi"])
     assert alone.exit_code == 0, alone.stderr
     assert alone.stdout == "done 0 1 mpi\n"
+
+
+def test_a_rank_that_waits_for_a_broadcast_leaves_its_core() -> None:
+    # Other processes measure meanwhile; MPI's own wait would keep the core busy.
+    _, second = run_ranks("mpi", 2, [PROGRAM, "late_root", "mpi"])
+    assert second.exit_code == 0, second.stderr
+    assert int(second.stdout.split()[1]) > 20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import resource
 import signal
 import sys
 import time
@@ -82,6 +83,18 @@ def close_late(argument: str) -> None:
     comm.close()
     time.sleep(0.3 if late else 0)
     print("done")
+
+
+def late_root(argument: str) -> None:
+    """Rank 0 works before it broadcasts; the others leave their cores meanwhile."""
+    comm = connect(DistConfig(backend=argument))  # type: ignore[arg-type]
+    comm.barrier()
+    if comm.rank == 0:
+        time.sleep(0.5)
+    before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+    comm.broadcast_object(None)
+    print("sleeps", resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before)
+    comm.close()
 
 
 def fail(argument: str) -> None:

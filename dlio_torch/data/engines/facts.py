@@ -45,6 +45,17 @@ class Demand:
         """Number of processes and threads in addition to the trainer's thread."""
         return self.workers + (self.workers or 1) * self.threads
 
+    def window(self, batch_bytes: float) -> int:
+        """Number of batches that are read ahead of the trainer; workers share bytes evenly, each has room for a batch.
+
+        Args:
+            batch_bytes: bytes of one batch; 0: not known.
+        """
+        if self.bytes_ahead is None or not batch_bytes:
+            return self.batches_ahead
+        shares = max(1, self.workers)
+        return shares * max(1, int(self.bytes_ahead // shares / batch_bytes))
+
     def held_bytes(self, batch_bytes: float, batches: int | None = None) -> float:
         """Bytes of batches that a rank holds at once: prefetched batches and the batch in training.
 

@@ -141,7 +141,7 @@ def test_a_limit_has_the_utilisation_of_the_run_and_the_time_of_its_reads() -> N
     assert limit.read_s_per_batch == pytest.approx(3e-3)
     assert limit.figures() == {
         **{"mean": 0.5, "min": 0.4, "ci95": None, "read_s_per_batch": limit.read_s_per_batch},
-        **{"how": "30 steps with loader.replay=reads", "measured_at": limit.measured_at, "why": None},
+        **{"how": "30 steps with loader.replay=reads", "measured_at": limit.measured_at, "why": None, "hint": None},
     }
     for others in (spans[:1], spans[1:2], []):
         assert LoaderLimit.of_run(summary_of(), recorded(others).events.frame).read_s_per_batch is None

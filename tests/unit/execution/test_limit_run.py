@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +18,7 @@ from dlio_torch.config.yamlfile import parse_document
 from dlio_torch.dist.base import SingleCommunicator
 from dlio_torch.execution import limit_run
 from dlio_torch.execution.context import RunContext
+from dlio_torch.execution.elastic_position import ElasticPosition
 from dlio_torch.execution.limit_run import limit_of_loader
 from dlio_torch.execution.outcome import RunOutcome
 from dlio_torch.supervision.run_process import Ended
@@ -82,6 +85,25 @@ def test_the_further_run_has_as_many_ranks_and_a_launcher_of_its_own(
     assert starts.timeout_s < COMPOSED.config.dist.timeout_s  # for which the other ranks wait
 
 
+def test_ranks_of_horovod_are_started_by_horovodrun(starts: Starts, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"HOROVOD_RANK": "0", "HOROVOD_SIZE": "2", "HOROVOD_CYCLE_TIME": "2"}.items():
+        monkeypatch.setenv(name, value)
+    assert limit_of_loader(context_of(2, "horovod"), COMPOSED.config, SUMMARY)["mean"] == 0.9
+    (command,) = starts.commands
+    assert command[command.index("horovod.runner.launch") :].index("-np") < command.index("dlio_torch")
+    assert command[command.index("-np") + 1] == "2"
+    assert command[command.index("dlio_torch") + 1] == "train"
+    assert "HOROVOD_RANK" not in starts.environ
+    assert starts.environ["HOROVOD_CYCLE_TIME"] == "2"  # as in this run
+
+
+def test_an_elastic_run_is_not_repeated(starts: Starts) -> None:
+    context = replace(context_of(2, "horovod"), elastic=ElasticPosition(1, 0, lambda *_: None))
+    why = limit_of_loader(context, COMPOSED.config, SUMMARY)["why"]
+    assert why == "the limit of the loader cannot be measured: the ranks of an elastic run come and go"
+    assert starts.commands == []
+
+
 def test_a_single_rank_may_wait_for_longer(starts: Starts) -> None:
     limit_of_loader(context_of(1, "single"), COMPOSED.config, {**SUMMARY, "world_size": 1})
     assert starts.timeout_s > COMPOSED.config.dist.timeout_s
@@ -91,11 +113,15 @@ def test_a_single_rank_may_wait_for_longer(starts: Starts) -> None:
 @pytest.mark.parametrize(
     ("name", "cache", "why"),
     [
-        ("mpi", {}, "it is started by torchrun, and the ranks of this run communicate by mpi"),
+        ("mpi", {}, "mpiexec is neither on PATH nor beside this Python; put it on PATH"),
         ("torch", {"fits_in_memory": False}, "the data do not fit into memory, from which reads would be answered"),
     ],
 )
-def test_a_run_that_cannot_be_repeated_says_why(name: str, cache: dict[str, Any], why: str, starts: Starts) -> None:
+def test_a_run_that_cannot_be_repeated_says_why(
+    name: str, cache: dict[str, Any], why: str, starts: Starts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     summary = {**SUMMARY, "cache": {**SUMMARY["cache"], **cache}}
     limit = limit_of_loader(context_of(2, name), COMPOSED.config, summary)
     assert limit["why"] == f"the limit of the loader cannot be measured: {why}"

@@ -194,6 +194,8 @@ def test_batches_ahead_follow_the_engine() -> None:
     assert ahead("loader.num_workers=2", "loader.prefetch_factor=3") == 6
     assert ahead("loader.engine=decoupled", "loader.prefetch_bytes=16MiB") == 16
     assert ahead("loader.engine=decoupled", "loader.prefetch_bytes=64KiB") == 1
+    assert ahead("loader.engine=decoupled", "loader.prefetch_bytes=3500KiB", "loader.num_workers=2") == 2
+    assert ahead("loader.engine=decoupled", "loader.prefetch_bytes=64KiB", "loader.num_workers=2") == 2
 
 
 def test_data_grow_until_each_loader_has_steps_of_its_own_unless_the_user_chose_them(

@@ -10,9 +10,12 @@ from run_summaries import COLD, printed, summary_of
 from dlio_torch.report.run_verdict import verdict
 
 
-def limits(loader: float | None, storage: float | None, why: str | None = None) -> dict[str, Any]:
+def limits(
+    loader: float | None, storage: float | None, why: str | None = None, hint: str | None = None
+) -> dict[str, Any]:
+    known = {"mean": loader, "min": loader, "ci95": None, "how": "90 steps"}
     return {
-        "au_limit_of_loader": {"mean": loader, "min": loader, "ci95": None, "how": "90 steps", "why": why},
+        "au_limit_of_loader": {**known, "why": why, "hint": hint},
         "au_of_storage": {"mean": storage, "min": storage, "ci95": None, "source": "spans", "why": why},
     }
 
@@ -62,7 +65,7 @@ def test_there_is_nothing_to_work_on_if_nothing_limits_the_run() -> None:
     assert "Work on" not in verdict(summary_of({**COLD, **limits(0.995, 0.995)}, fetch=0.05))
 
 
-NO_RUN = "no such run; set loader.limit=measure to measure it"
+HINT = "set loader.limit=measure"
 
 
 @pytest.mark.parametrize(
@@ -71,15 +74,16 @@ NO_RUN = "no such run; set loader.limit=measure to measure it"
         (limits(0.95, None), False, "loader 95.0 %"),
         (limits(0.95, 0.9), False, "loader 95.0 %; storage 90.0 %"),
         (limits(0.95, 0.9), True, "loader 95.0 % (90 steps); storage 90.0 % (from recorded spans)"),
+        (limits(None, None, "no such run", HINT), False, f"loader not measured ({HINT})"),
         (
-            {"au_limit_of_loader": {"mean": None, "why": NO_RUN}, "au_of_storage": {"mean": None, "why": "no files"}},
-            False,
-            "loader not measured (set loader.limit=measure)",
+            limits(None, None, "no such run", HINT),
+            True,
+            f"loader not measured (no such run; {HINT}); storage not measured (no such run)",
         ),
         (
-            {"au_limit_of_loader": {"mean": None, "why": NO_RUN}, "au_of_storage": {"mean": None, "why": "no files"}},
+            {"au_limit_of_loader": {"mean": None, "why": "no such run"}},  # of an older version
             True,
-            f"loader not measured ({NO_RUN}); storage not measured (no files)",
+            "loader not measured (no such run)",
         ),
         (
             {"au_limit_of_loader": {"mean": 0.95, "ci95": [0.94, 0.96], "how": "90 steps"}},
@@ -96,6 +100,6 @@ def test_tables_show_the_limits_and_how_to_measure_them(
 
 
 def test_limits_that_do_not_matter_have_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    unknown = {**COLD, **limits(None, None, NO_RUN)}
+    unknown = {**COLD, **limits(None, None, "no such run", HINT)}
     assert "limits of" not in printed(summary_of(unknown, fetch=0.05), monkeypatch)  # nothing limits the run
     assert "limits of" not in printed(summary_of({**COLD, **limits(None, None, "no files")}, fetch=10), monkeypatch)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.dataset.verification import check_count
+from dlio_torch.data.engines.decoupled.file_limit import opening_for_batch
 from dlio_torch.data.engines.decoupled.open_parts import OpenParts
 from dlio_torch.formats.core.direct_file import open_direct
 from dlio_torch.formats.core.file_errors import os_errors
@@ -125,7 +126,8 @@ class Files:
     def _opened(self, number: int) -> OpenFile:
         path = self._manifest.path(number)
         began = time.perf_counter_ns()
-        opened = OpenFile(self._format.layout(path), direct=self._format.config.direct_io)
+        with opening_for_batch(self.limit):
+            opened = OpenFile(self._format.layout(path), direct=self._format.config.direct_io)
         self._recorder.add("open", began, time.perf_counter_ns(), file=str(path))
         if opened.layout.read_bytes:
             self._recorder.add("read", began, time.perf_counter_ns(), file=str(path), bytes=opened.layout.read_bytes)

@@ -6,6 +6,7 @@ import os
 import threading
 from collections import OrderedDict
 
+from dlio_torch.data.engines.decoupled.file_limit import opening_for_batch
 from dlio_torch.formats.core.file_errors import os_errors
 from dlio_torch.formats.core.layout import ArrayLayout
 from dlio_torch.formats.core.layout_parts import PartedLayout
@@ -59,7 +60,8 @@ class OpenParts:
             if opened is not None:
                 self._open.move_to_end(key)
                 return opened
-        opened = OpenPart(*array.part(number))
+        with opening_for_batch(self._limit):
+            opened = OpenPart(*array.part(number))
         with self._lock:
             self._open[key] = opened
             while len(self._open) > self._limit:
