@@ -40,7 +40,7 @@ def nvjpeg_library(device: torch.device) -> Torchvision:
     library = _imported()
     try:
         library.io.decode_jpeg([_small_image()], mode=library.io.ImageReadMode.RGB, device=device)
-    except (RuntimeError, AttributeError) as error:  # without nvJPEG, or without the compiled operators
+    except (RuntimeError, AttributeError, TypeError) as error:  # without nvJPEG or operators, or of another release
         raise PreconditionError(
             f"dataset.image.decoder=nvjpeg: torchvision cannot decode on {device}: {first_line(error)}",
             hint=f"install a torchvision with nvJPEG that fits this torch, or {_OTHERWISE}",

@@ -205,6 +205,14 @@ def test_a_missing_torchvision_names_the_extra(monkeypatch: pytest.MonkeyPatch) 
         create(jpeg_config(), SEED).device_decoder(CPU)
 
 
+def test_a_torchvision_that_decodes_no_images_any_more_is_refused(
+    library: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(sys.modules["torchvision.io"], "decode_jpeg")
+    with pytest.raises(PreconditionError, match=r"no attribute 'decode_jpeg'; install a torchvision with nvJPEG"):
+        create(jpeg_config(), SEED).device_decoder(CPU)
+
+
 def test_a_torchvision_without_nvjpeg_is_refused(library: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     def without(*images: Any, **options: Any) -> None:
         raise RuntimeError("decode_jpegs_cuda: torchvision not compiled with nvJPEG support\nException raised from")
