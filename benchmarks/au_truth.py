@@ -29,6 +29,7 @@ from benchmarks.utilisation.ideal import ideal_utilisation
 from benchmarks.utilisation.limited_device import DATA, QUICK_DATA, limited_cases, limited_parts, verdict
 from benchmarks.utilisation.storage_run import FILES, Result, emulate, generate
 from dlio_torch.data.engines.delayed_reads import StorageDelay
+from dlio_torch.errors import ConfigError
 
 NAME = "au_truth"
 ROUNDS = 3
@@ -119,6 +120,8 @@ def run(arguments: Namespace) -> Iterator[Part]:
     count, rounds = 1 if arguments.quick else None, rounds_of(arguments, ROUNDS)
     simulated = [case for case in cases() if arguments.only in case.name][:count]
     limited = [case for case in limited_cases() if arguments.only in case.name][:count]
+    if not simulated and not limited:
+        raise ConfigError(f"--only {arguments.only!r} is in no case's name", hint="for example --only '10 ms, npz'")
     with tempfile.TemporaryDirectory(dir=arguments.directory) as name:
         if simulated:
             yield from simulated_parts(Path(name), simulated, rounds)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import signal
 import subprocess
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
-from benchmarks.au_truth import Case, cases, options
+from benchmarks.au_truth import Case, cases, options, run
 from benchmarks.harness.rounds import Unavailable
 from benchmarks.harness.tables import Missing, Table
 from benchmarks.utilisation.ideal import ideal_utilisation
@@ -24,6 +25,7 @@ from benchmarks.utilisation.limited_group import block_device, limited_group, wh
 from benchmarks.utilisation.storage_run import SIMULATED
 from dlio_torch.config.compose import compose
 from dlio_torch.data.engines.delayed_reads import StorageDelay
+from dlio_torch.errors import ConfigError
 
 SIZES = [1000, 3000]
 SAMPLE_BYTES = 264_000
@@ -57,6 +59,11 @@ def test_cases_compose() -> None:
         assert config.loader.num_workers == case.workers
         assert config.compute.step_s == pytest.approx(case.step_ms / 1e3)
         assert config.trace.posix
+
+
+def test_a_text_that_no_case_has_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="--only 'parquet' is in no case's name"):
+        list(run(Namespace(only="parquet", quick=True, rounds=None, directory=None)))
 
 
 @pytest.mark.parametrize("case", list(limited_cases()), ids=lambda case: case.name)
