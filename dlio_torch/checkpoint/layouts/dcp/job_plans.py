@@ -21,9 +21,14 @@ def local_plan(model: ModelConfig, parallel: ParallelConfig, rank: int) -> SaveP
         parallel: ranks of the job.
         rank: number of the rank in the job.
     """
+    return save_planner(model, parallel, rank).create_local_plan()
+
+
+def save_planner(model: ModelConfig, parallel: ParallelConfig, rank: int) -> DefaultSavePlanner:
+    """The planner of a rank with the rank's state, which takes no memory; arguments are those of :func:`local_plan`."""
     planner = DefaultSavePlanner()
     planner.set_up_planner(job_state(model, parallel, rank, device="meta"), None, is_coordinator=rank == 0)
-    return planner.create_local_plan()
+    return planner
 
 
 @functools.lru_cache(maxsize=1)
