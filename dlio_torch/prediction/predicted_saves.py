@@ -65,6 +65,11 @@ class Checkpoint:
     job: JobSaves | None = None
     flushed: bool = False
 
+    @property
+    def plans(self) -> PlanCost | None:
+        """Cost of the common plan of the ranks; None: they need none."""
+        return None if self.job is None else self.job.cost
+
     def files(self, ranks: int) -> list[list[float]]:
         """Sizes of the files of each rank that saves, bytes, with ``ranks`` ranks."""
         if self.job is not None:
@@ -133,7 +138,7 @@ def predicted_save(saved: Checkpoint, system: SystemConfig, cluster: Cluster, ra
 
     files = saved.files(ranks)
     sizes = [sum(sizes) for sizes in files]
-    cost = None if saved.job is None else saved.job.cost
+    cost = saved.plans
     share = 0.0 if cost is None else len(files) / cost.ranks
     rate = system.network_bytes_per_s
     return PredictedSave(
