@@ -9,6 +9,7 @@ from dlio_torch.checkpoint.base import Layout
 BUILTIN: dict[str, str] = {
     "files": "dlio_torch.checkpoint.layouts.plain_files.layout:FilesLayout",
     "torch_save": "dlio_torch.checkpoint.layouts.plain_files.layout:TorchSaveLayout",
+    "dcp": "dlio_torch.checkpoint.layouts.dcp.layout:DcpLayout",
     "tensorflow": "dlio_torch.checkpoint.layouts.tensorflow.layout:TensorFlowLayout",
 }
 """Layout -> class."""
