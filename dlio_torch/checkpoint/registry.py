@@ -10,6 +10,7 @@ BUILTIN: dict[str, str] = {
     "files": "dlio_torch.checkpoint.layouts.plain_files.layout:FilesLayout",
     "torch_save": "dlio_torch.checkpoint.layouts.plain_files.layout:TorchSaveLayout",
     "dcp": "dlio_torch.checkpoint.layouts.dcp.layout:DcpLayout",
+    "megatron_deepspeed": "dlio_torch.checkpoint.layouts.megatron_deepspeed.layout:MegatronDeepSpeedLayout",
     "tensorflow": "dlio_torch.checkpoint.layouts.tensorflow.layout:TensorFlowLayout",
 }
 """Layout -> class."""

@@ -120,10 +120,11 @@ class TensorFlowConfig:
 class CheckpointConfig:
     """Checkpoints: content, interval, and the ranks that save."""
 
-    layout: Literal["none", "files", "torch_save", "tensorflow", "dcp"] = opt(
+    layout: Literal["none", "files", "torch_save", "tensorflow", "dcp", "megatron_deepspeed"] = opt(
         "none",
         "none: no checkpoints; files: files of given sizes; torch_save: torch.save of a state; tensorflow: the files "
-        "of TensorFlow's Saver; dcp: torch.distributed.checkpoint of the described model",
+        "of TensorFlow's Saver; dcp: torch.distributed.checkpoint of the described model; megatron_deepspeed: the "
+        "files of Megatron-DeepSpeed for the described model",
         former=("kind", {"torch": "torch_save"}),
     )
     every_steps: int = opt(0, "save after every n-th step; 0: never because of the number of steps", minimum=0)
@@ -184,7 +185,9 @@ class CheckpointConfig:
         minimum=0,
     )
     restore_part: Literal["all", "model"] = opt(
-        "all", "with layout=dcp: what a restore reads; model: the weights without the optimizer's state"
+        "all",
+        "part of a checkpoint of a described model that a restore reads: all, or the model without the optimizer's "
+        "state",
     )
     mtbf_s: float = opt(
         0.0,

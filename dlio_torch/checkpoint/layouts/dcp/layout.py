@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlio_torch.checkpoint.base import Layout, SaverSetup
 from dlio_torch.checkpoint.job.parameters import EMBEDDING
 from dlio_torch.checkpoint.job.ranks import Shard, data_ranks, fsdp_ranks, rank_shards
-from dlio_torch.checkpoint.job.saved_state import bytes_per_parameter, rank_bytes
-from dlio_torch.checkpoint.layouts.dcp.rank_files import ownership_entries
+from dlio_torch.checkpoint.job.saved_state import bytes_per_parameter, rank_bytes, rank_state
+from dlio_torch.checkpoint.layouts.dcp.rank_files import folder_of, ownership_entries
+from dlio_torch.checkpoint.plan_cost import PlanCost, planned_job
 from dlio_torch.config.schema import Config
 from dlio_torch.config.schema_model import ParallelConfig
 
@@ -47,6 +49,28 @@ class DcpLayout(Layout):
             -(-shard.elements * size // _copies(parallel, shard, tied=model.tied_embeddings))
             for shard in rank_shards(model, parallel, rank)
         )
+
+    def file_sizes(self, config: Config, rank: int) -> list[int]:
+        """Sizes of the tensors in each file, without headers; each thread is taken to write the same amount.
+
+        With a file for each tensor, a tensor that several ranks hold counts on the first of them.
+        """
+        options = config.checkpoint
+        if not options.single_file_per_rank:
+            state = rank_state(config.model, config.parallel, rank)
+            return [tensor.bytes for tensor in state if not tensor.replica or not options.use_collectives]
+        size, files = self.saved_bytes(config, rank), options.thread_count
+        return [size // files + (file < size % files) for file in range(files)]
+
+    def plan_cost(self, config: Config) -> PlanCost | None:
+        if not config.checkpoint.use_collectives:
+            return None
+        from dlio_torch.checkpoint.layouts.dcp.simulated_ranks import SimulatedRanks
+
+        options = config.checkpoint
+        part, ranks = planned_job(config.parallel, options.planned_ranks)
+        writer = {"thread_count": options.thread_count, "single_file_per_rank": options.single_file_per_rank}
+        return SimulatedRanks(config.model, part, ranks).cost(folder_of(Path("checkpoints"), 0), writer)
 
     def held_bytes(self, config: Config, rank: int) -> int:
         """Bytes of the state, once more for the copy of a save in the background, or for a restore."""
