@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from dlio_torch.config.schema import Config
 
 if TYPE_CHECKING:
+    from dlio_torch.checkpoint.plan_cost import PlanCost
     from dlio_torch.checkpoint.save_times import RestoreTimes, SaveTimes
     from dlio_torch.dist.base import Communicator
     from dlio_torch.iotrace.recorder.spans import Recorder
@@ -137,6 +138,22 @@ class Layout(ABC):
     @abstractmethod
     def held_bytes(self, config: Config, rank: int) -> int:
         """Bytes of memory that a rank holds to save checkpoints."""
+
+    def file_sizes(self, config: Config, rank: int) -> list[int]:
+        """Sizes of the files that one checkpoint of a rank has; together ``saved_bytes``."""
+        return [self.saved_bytes(config, rank)]
+
+    def temporary_bytes(self, config: Config, world_size: int) -> int:
+        """Bytes that a checkpoint of all ranks takes besides ``saved_bytes`` until it is complete."""
+        return 0
+
+    def plan_cost(self, config: Config) -> PlanCost | None:
+        """Plans the checkpoint of about ``checkpoint.planned_ranks`` ranks of the described job; nothing is written.
+
+        Returns:
+            The measured cost; ``None``: ranks of this layout need no common plan.
+        """
+        return None
 
     def replaced_bytes(self, config: Config) -> list[int]:
         """Sizes of a rank's files that each checkpoint replaces, which are part of ``saved_bytes``."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
+from dlio_torch.checkpoint.job.rank_classes import rank_classes
 from dlio_torch.checkpoint.registry import layout_of
 from dlio_torch.config.schema import CheckpointConfig, Config
 
@@ -37,6 +39,23 @@ def checkpoint_bytes(config: Config, rank: int = 0) -> int:
     return 0 if layout is None else layout.saved_bytes(config, rank)
 
 
+def total_bytes(config: Config, world_size: int) -> int:
+    """Bytes that one checkpoint of all ranks takes on the storage.
+
+    Args:
+        config: the experiment.
+        world_size: number of ranks.
+    """
+    layout = layout_of(config.checkpoint.layout)
+    if layout is None:
+        return 0
+    count = layout.saving_ranks(config, world_size)
+    if not layout.needs_model:
+        return sum(layout.saved_bytes(config, rank) for rank in range(count))
+    classes = rank_classes(config.model, config.parallel, count)
+    return sum(len(ranks) * layout.saved_bytes(config, ranks[0]) for ranks in classes)
+
+
 def saving_ranks(config: Config, world_size: int) -> int:
     """Number of ranks that save; at least 1, also where nothing is saved."""
     layout = layout_of(config.checkpoint.layout)
@@ -49,7 +68,16 @@ def start_bytes(config: Config) -> int:
     return 0 if layout is None else layout.start_bytes(config)
 
 
-def held_bytes(config: Config, rank: int = 0) -> int:
-    """Bytes of memory that a rank holds to save checkpoints."""
+def held_bytes(config: Config, ranks: Sequence[int], world_size: int) -> int:
+    """Bytes of memory that ranks of one node hold to save checkpoints; ranks that do not save hold none.
+
+    Args:
+        config: the experiment.
+        ranks: numbers of the ranks of the node.
+        world_size: number of ranks on all nodes.
+    """
     layout = layout_of(config.checkpoint.layout)
-    return 0 if layout is None else layout.held_bytes(config, rank)
+    if layout is None:
+        return 0
+    count = layout.saving_ranks(config, world_size)
+    return sum(layout.held_bytes(config, rank) for rank in ranks if rank < count)

@@ -7,6 +7,9 @@ from typing import Literal
 
 from dlio_torch.config.opt import MOST_THREADS, opt
 
+MOST_PLANNED = 4096
+"""Upper limit for the number of ranks whose plans one process makes; they would take more memory than a node has."""
+
 
 @dataclass(frozen=True)
 class ComputeConfig:
@@ -117,10 +120,11 @@ class TensorFlowConfig:
 class CheckpointConfig:
     """Checkpoints: content, interval, and the ranks that save."""
 
-    layout: Literal["none", "files", "torch_save", "tensorflow"] = opt(
+    layout: Literal["none", "files", "torch_save", "tensorflow", "dcp", "megatron_deepspeed"] = opt(
         "none",
         "none: no checkpoints; files: files of given sizes; torch_save: torch.save of a state; tensorflow: the files "
-        "of TensorFlow's Saver",
+        "of TensorFlow's Saver; dcp: torch.distributed.checkpoint of the described model; megatron_deepspeed: the "
+        "files of Megatron-DeepSpeed for the described model",
         former=("kind", {"torch": "torch_save"}),
     )
     every_steps: int = opt(0, "save after every n-th step; 0: never because of the number of steps", minimum=0)
@@ -138,9 +142,52 @@ class CheckpointConfig:
     ranks: Literal["first", "all"] = opt("first", "ranks that save: the first only, or all")
     fsync: bool = opt(False, "flush each file to the device (fsync) before the next step")
     keep: int = opt(1, "number of newest checkpoints to keep; 0: all", minimum=0)
+    planned_ranks: int = opt(
+        8,
+        "with --dry-run and predict: number of ranks of the described job whose plans the library makes, to measure "
+        "the cost of planning; a thousand ranks take minutes",
+        minimum=1,
+        maximum=MOST_PLANNED,
+    )
     restore: bool = opt(False, "before the first step, the ranks that save read a checkpoint of the configured size")
     restore_read_bytes: int = opt(
         0, "size of one read call of a restore; 0: one call for a whole file", unit="B", minimum=0
+    )
+    async_save: Literal["none", "thread", "process"] = opt(
+        "none",
+        "with layout=dcp: training waits until a save is complete (none), or only until the state is copied, which a "
+        "thread or a process then writes; a save that is due earlier waits for the one before",
+    )
+    thread_count: int = opt(
+        1, "with layout=dcp: threads of a rank that write, each its own file", minimum=1, maximum=MOST_THREADS
+    )
+    single_file_per_rank: bool = opt(
+        True, "with layout=dcp: a thread writes one file; false: each tensor is a file of its own"
+    )
+    sync_files: bool = opt(True, "with layout=dcp: flush each file to the device (fsync), which fsync=true also does")
+    plan_cache: bool = opt(
+        False, "with layout=dcp: plan the first save only; later ones of the same tensors use its plan"
+    )
+    use_collectives: bool = opt(
+        True,
+        "with layout=dcp: one rank plans for all and describes all files; false: each rank for itself, so that other "
+        "ranks cannot read its files",
+    )
+    pinned_staging: bool = opt(
+        False,
+        "with layout=dcp: the state is on the GPU, and async_save copies it to page-locked memory; needs "
+        "train.device=cuda",
+    )
+    restore_ranks: int = opt(
+        0,
+        "with layout=dcp: number of ranks that read a checkpoint, which divide it among their data-parallel ranks; "
+        "0: all",
+        minimum=0,
+    )
+    restore_part: Literal["all", "model"] = opt(
+        "all",
+        "part of a checkpoint of a described model that a restore reads: all, or the model without the optimizer's "
+        "state",
     )
     mtbf_s: float = opt(
         0.0,

@@ -10,7 +10,9 @@ from dlio_torch.config.schema import Config
 from dlio_torch.config.validate_access import check_access
 from dlio_torch.config.validate_cache import check_cache
 from dlio_torch.config.validate_dataset import check_dataset
+from dlio_torch.config.validate_dcp import check_dcp, check_restoring_ranks
 from dlio_torch.config.validate_engine import check_engine
+from dlio_torch.config.validate_layouts import check_layout
 from dlio_torch.config.validate_model import check_job_ranks, check_model
 from dlio_torch.config.validate_mpiio import check_mpiio
 from dlio_torch.config.validate_paths import check_paths
@@ -46,6 +48,7 @@ def validate(config: Config, sources: Mapping[str, str] | None = None) -> None:
     _train(config, check)
     check_model(config, check.fail)
     _checkpoint(config, check)
+    check_dcp(config, check.fail)
 
 
 def check_world(
@@ -90,6 +93,7 @@ def check_world(
             else "set access.partition=batches, or start fewer ranks",
         )
     check_job_ranks(config, world_size, check.fail)
+    check_restoring_ranks(config, world_size, check.fail)
     _check_even_files(check, world_size, num_files)
     endless = config.access.pattern == "lanes" or config.access.repeat
     if num_samples is not None and not endless:
@@ -266,6 +270,7 @@ def _checkpoint(config: Config, check: ConfigCheck) -> None:
             "the list of files that make up a checkpoint is empty",
             "set checkpoint.files=[{name: model, bytes: 4MiB}], or checkpoint.layout=torch_save",
         )
+    check_layout(config, check.fail)
     if saved.layout in ("torch_save", "tensorflow") and not saved.state_bytes:
         check.fail(
             ["checkpoint.layout", "checkpoint.state_bytes"],

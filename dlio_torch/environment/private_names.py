@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # `--help` is to be quick
     from multiprocessing.process import BaseProcess
 
+    from torch.distributed.device_mesh import DeviceMesh
+
 _NODE_THREADS = ("_thread", "_read_thread", "_sort_thread")  # of a Prefetcher or PinMemory; of a ParallelMapper, two
 _NODE_STOPS = ("_stop_event", "_stop")  # likewise
 _NODE_QUEUES = ("_in_q", "_intermed_q")
@@ -113,6 +115,37 @@ def replace_end_of_workers(iterator: Any) -> None:
 def end_loader_workers(iterator: Any) -> None:
     """End the workers of a DataLoader's iterator; waits up to five seconds for each worker in turn."""
     iterator._shutdown_workers()
+
+
+def mesh_of_rank(ranks: Any, names: tuple[str, ...], rank: int, device: str) -> DeviceMesh:
+    """A ``DeviceMesh`` as one of its ranks sees it, without process groups: nothing can be sent over it.
+
+    Args:
+        ranks: numbers of the ranks, a tensor with the shape of the mesh.
+        names: of the dimensions.
+        rank: the rank that looks.
+        device: type of the devices.
+    """
+    from torch.distributed.device_mesh import DeviceMesh
+
+    return DeviceMesh(device, ranks, mesh_dim_names=names, _init_backend=False, _rank=rank)
+
+
+def forget_save_plans(planner: Any) -> None:
+    """Empty the cache of plans, which all objects of a class of ``SavePlanner`` share.
+
+    Args:
+        planner: a planner of ``torch.distributed.checkpoint``.
+    """
+    for name in ("save_plan", "all_plans", "global_plan", "metadata", "final_save_plan"):
+        getattr(planner, f"_cached_{name}", {}).clear()
+
+
+def end_checkpoint_process() -> None:
+    """End the process that writes checkpoints for ``async_save`` of ``torch.distributed.checkpoint``, if it runs."""
+    from torch.distributed.checkpoint import _async_process_executor as executor
+
+    executor._CHECKPOINT_PROCESS = None  # its destructor ends the process
 
 
 # --- torchdata.nodes ----------------------------------------------------------------------------------

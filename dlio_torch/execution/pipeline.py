@@ -125,7 +125,7 @@ def plan(context: RunContext, prepared: PreparedRun) -> PlannedRun:
     from dlio_torch.preflight.checkpoint_space import checkpoint_space_problem
     from dlio_torch.preflight.device_decoders import check_device_decoder
     from dlio_torch.preflight.device_reads import check_device_reads
-    from dlio_torch.preflight.feasibility import check_duration, check_sample_shapes, resource_problem
+    from dlio_torch.preflight.feasibility import NodeRanks, check_duration, check_sample_shapes, resource_problem
     from dlio_torch.preflight.mpi_io import connect_mpi_ranks
     from dlio_torch.preflight.staging_folder import check_staging_folder
     from dlio_torch.train.to_device import needs_gpu, pageable_copies
@@ -145,11 +145,13 @@ def plan(context: RunContext, prepared: PreparedRun) -> PlannedRun:
     assert ranks is not None  # the root has them
     local = LocalRank.of(comm.rank, comm.local_rank, ranks)
     _warn_of_crowded_cores(context, config, sum(host == ranks[0][0] for host, _ in ranks))
+    on_node = tuple(rank for rank, (host, _) in enumerate(ranks) if host == ranks[comm.rank][0])
     placement = plan_placement(config, engines.facts(config.loader.engine).demand(config.loader), local)
     for line in placement_lines(config, placement):
         context.note(line)
     check_sample_shapes(fmt, order.train)
-    refuse(resource_problem(config, fmt, order.train, sources, reduces=comm.name != "single"))
+    node = NodeRanks(on_node, comm.world_size)
+    refuse(resource_problem(config, fmt, order.train, sources, reduces=comm.name != "single", ranks=node))
     if context.is_rank_zero:
         refuse(checkpoint_space_problem(config, len(order.train), comm.world_size))
     identity = run_identity(config, fmt, comm.world_size, order.train)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from dlio_torch.config.schema_run import SystemConfig
 from dlio_torch.prediction.cluster import stripes_of
+from dlio_torch.prediction.predicted_saves import Checkpoint
 from dlio_torch.prediction.project import Question, described, file_bytes
 from dlio_torch.prediction.rank_workload import RankWorkload
 from dlio_torch.units import counted, format_duration, format_rate, format_size, percent
@@ -93,9 +94,22 @@ def _measured(workload: RankWorkload) -> list[str]:
     if workload.header_requests is not None:
         lines.append(f"opening a file takes {workload.header_requests:.3g} reads at the begin of the file")
     if workload.checkpoint is not None:
-        who = "each rank" if workload.checkpoint.all_ranks else "the first rank"
-        lines.append(f"{who} writes {format_size(workload.checkpoint.bytes)} for a checkpoint")
+        lines += _measured_saves(workload.checkpoint)
     return lines
+
+
+def _measured_saves(saved: Checkpoint) -> list[str]:
+    if saved.job is None:
+        who = "each rank" if saved.all_ranks else "the first rank"
+        return [f"{who} writes {format_size(saved.bytes)} for a checkpoint"]
+    cost = saved.job.cost
+    if cost is None:
+        return []
+    return [
+        f"planning a checkpoint of {counted(cost.ranks, 'rank')} takes {format_duration(cost.local_s)} for the plan "
+        f"of a rank and {format_duration(cost.global_s)} for the plan of all, measured now on this machine, with "
+        f"{format_size(cost.plan_bytes)} of plans to gather"
+    ]
 
 
 def _described(workload: RankWorkload, system: SystemConfig, question: Question) -> dict[str, str]:
@@ -149,6 +163,11 @@ def _described(workload: RankWorkload, system: SystemConfig, question: Question)
             "per rank",
             "the allreduce costs only the wait for the last rank",
         )
+    elif workload.checkpoint is not None and workload.checkpoint.plans:
+        rate = system.network_bytes_per_s
+        texts["system.network_bytes_per_s"] = limit(
+            rate, f"plans of checkpoints travel at {format_rate(rate)}", "plans of checkpoints travel in no time"
+        )
     return texts
 
 
@@ -185,10 +204,30 @@ def _guessed(workload: RankWorkload, question: Question) -> list[str]:
         else "ranks do not wait for each other (train.allreduce_bytes=0)"
     )
     if workload.checkpoint is not None:
-        lines.append("all ranks that save a checkpoint start at the same time, while no rank reads")
+        lines += _guessed_saves(workload.checkpoint)
     if workload.global_batch:
         lines.append(
             "the samples of a global batch are divided evenly among the ranks, and the production time of a batch "
             "is proportional to its samples; the compute time does not change"
+        )
+    return lines
+
+
+def _guessed_saves(saved: Checkpoint) -> list[str]:
+    lines = ["all ranks that save a checkpoint start at the same time, while no rank reads"]
+    if saved.flushed:
+        lines.append(
+            "the described write rate is that of durable writes; flushing takes one more request for each file of a "
+            "rank"
+        )
+    if saved.job is not None:
+        lines.append(
+            "more ranks than the described job has are more data parallelism, which divides the same state; of fewer "
+            "ranks than it has, the first ones save"
+        )
+    if saved.plans:
+        lines.append(
+            "the time of the plan of all ranks and the bytes of their plans are in proportion to the number of ranks; "
+            "all plans pass the link of the coordinator, to it and back"
         )
     return lines

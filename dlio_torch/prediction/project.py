@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from dlio_torch.config.schema_run import SystemConfig
 from dlio_torch.errors import ConfigError, MissingPackageError
 from dlio_torch.prediction.cluster import Cluster
+from dlio_torch.prediction.predicted_saves import PredictedSave, predicted_save
 from dlio_torch.prediction.rank_workload import RankWorkload
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Row:
     begin_s: float
     epoch_s: float | None
     checkpoint_s: float | None
+    checkpoint: PredictedSave | None
     limited_by: str
     busy: dict[str, float]
     batches: int
@@ -156,7 +158,7 @@ def _check(workload: RankWorkload, system: SystemConfig, question: Question) -> 
 
 def _row(workload: RankWorkload, system: SystemConfig, question: Question, ranks: int) -> Row:
     from dlio_torch.prediction.simulate import steady
-    from dlio_torch.prediction.synchronous_phases import begin_s, checkpoint_s
+    from dlio_torch.prediction.synchronous_phases import begin_s
 
     demand = _demand(workload, system, question, ranks)
 
@@ -177,12 +179,12 @@ def _row(workload: RankWorkload, system: SystemConfig, question: Question, ranks
     samples = workload.samples * demand.scale
     batches = workload.epoch_samples // max(1, round(samples * ranks))
     saved = workload.checkpoint
-    save_s = part = None
-    if saved is not None and system.read_bytes_per_s:
-        save_s = checkpoint_s(cluster(), ranks if saved.all_ranks else 1, saved.bytes)
+    save = part = None
+    if saved is not None and (system.write_bytes_per_s or system.read_bytes_per_s):
+        save = predicted_save(saved, system, cluster(), ranks)
         # Steps of an epoch are known where there is at least one.
         interval = saved.every_steps or saved.every_epochs * batches
-        part = save_s / interval if interval else None
+        part = save.seconds / interval if interval else None
     step = simulated.step_s + (part or 0.0)
     spent = simulated.step_s / step
     requested = workload.compute_ratio
@@ -198,7 +200,8 @@ def _row(workload: RankWorkload, system: SystemConfig, question: Question, ranks
         au=None if requested is None else requested * simulated.compute * spent,
         begin_s=begin,
         epoch_s=begin + batches * step if batches else None,
-        checkpoint_s=save_s,
+        checkpoint_s=None if save is None else save.seconds,
+        checkpoint=save,
         limited_by=_limit(simulated, spent),
         busy=simulated.busy,
         batches=simulated.events,

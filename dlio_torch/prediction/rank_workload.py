@@ -24,27 +24,11 @@ from dlio_torch.errors import PreconditionError
 from dlio_torch.formats.core.registry import facts
 from dlio_torch.iotrace.events.recording import Recording
 from dlio_torch.prediction.batch_calls import Calls, calls_of
+from dlio_torch.prediction.predicted_saves import Checkpoint, checkpoint_of
 from dlio_torch.train.steps import TRAIN, Steps
 from dlio_torch.units import percent
 
 _CACHED = 0.01  # share of the bytes from the device up to which a run read from memory
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """Size and interval of checkpoints.
-
-    Attributes:
-        bytes: of one checkpoint of one rank that saves.
-        every_steps: steps from one to the next; 0: by epochs alone.
-        every_epochs: epochs from one to the next; 0: by steps alone.
-        all_ranks: whether every rank saves, or the first alone.
-    """
-
-    bytes: float
-    every_steps: int
-    every_epochs: int
-    all_ranks: bool
 
 
 @dataclass(frozen=True)
@@ -169,7 +153,7 @@ def workload_of(
         ranks=int(summary["world_size"]),
         barrier=config.train.allreduce_bytes > 0,
         allreduce_bytes=config.train.allreduce_bytes * per_batch,
-        checkpoint=_checkpoint(config, summary),
+        checkpoint=checkpoint_of(config, summary),
         measured={
             "samples_per_s": summary["train"]["samples_per_s"],
             "au": summary["au"]["mean"],
@@ -285,14 +269,6 @@ def _in_order(config: Config, summary: Mapping[str, Any]) -> bool:
     if storage.get("pattern") is not None:
         return bool(storage["pattern"] == "sequential")
     return config.access.pattern != "samples" or config.access.order == "sequential"
-
-
-def _checkpoint(config: Config, summary: Mapping[str, Any]) -> Checkpoint | None:
-    saved, options = summary["saved"], config.checkpoint
-    if options.layout == "none" or not (options.every_steps or options.every_epochs) or not saved["checkpoints"]:
-        return None
-    size = saved["bytes"] / saved["checkpoints"]
-    return Checkpoint(size, options.every_steps, options.every_epochs, options.ranks == "all")
 
 
 def _joined(times: list[RankTimes], name: str) -> Floats:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
 import simpy
 
@@ -48,6 +48,11 @@ def begin_s(cluster: Cluster, ranks: int, workload: RankWorkload, header_request
     return float(env.now)
 
 
-def checkpoint_s(cluster: Cluster, ranks: int, size: float) -> float:
-    """Seconds in which a number of ranks, at once, write ``size`` bytes each to separate files."""
-    return max(cluster.write(0.0, cluster.node_of(rank), size) for rank in range(ranks))
+def checkpoint_s(cluster: Cluster, sizes: Sequence[float]) -> float:
+    """Seconds in which all ranks that save write to separate files at once.
+
+    Args:
+        cluster: a new one.
+        sizes: bytes that each of the first ranks writes.
+    """
+    return max(cluster.write(0.0, cluster.node_of(rank), size) for rank, size in enumerate(sizes))

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from dlio_torch.checkpoint.registry import layout_of
-from dlio_torch.checkpoint.saves import checkpoint_bytes, saves
+from dlio_torch.checkpoint.saves import saves, total_bytes
 from dlio_torch.config.schema import Config
 from dlio_torch.errors import PreconditionError
 from dlio_torch.run_directory.results_folder import folder_name
@@ -18,7 +18,7 @@ def peak_bytes(config: Config, steps: int, world_size: int) -> int:
     """Largest number of bytes that the checkpoints of all ranks take at one time.
 
     An old checkpoint is removed when the next one is complete.  A file whose name has no ``{step}`` is replaced when
-    the new one is complete.
+    the new one is complete.  Temporary copies of one checkpoint count, too.
 
     Args:
         config: the experiment.
@@ -36,7 +36,7 @@ def peak_bytes(config: Config, steps: int, world_size: int) -> int:
     fixed, ranks = layout.replaced_bytes(config), layout.saving_ranks(config, world_size)
     kept = min(times, options.keep + 1) if options.keep else times
     size = (sum(fixed) * (1 - kept) + (max(fixed, default=0) if times > 1 else 0) + layout.start_bytes(config)) * ranks
-    return size + kept * sum(layout.saved_bytes(config, rank) for rank in range(ranks))
+    return size + kept * total_bytes(config, world_size) + layout.temporary_bytes(config, ranks)
 
 
 def results_folder(config: Config) -> Path:
@@ -63,7 +63,9 @@ def checkpoint_space_problem(config: Config, steps: int, world_size: int) -> Pre
     if needed <= free:
         return None
     options = config.checkpoint
-    saved = f"{saves(options, steps, config.train.epochs)} checkpoints of {format_size(checkpoint_bytes(config))}"
+    saved = (
+        f"{saves(options, steps, config.train.epochs)} checkpoints of {format_size(total_bytes(config, world_size))}"
+    )
     return PreconditionError(
         f"checkpoint.keep={options.keep}: {saved} take up to {format_size(needed)} at a time in {folder}, but "
         f"its file system has only {format_size(free)} left",

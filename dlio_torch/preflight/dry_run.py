@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 
-from dlio_torch.checkpoint.saves import checkpoint_bytes, saves, saving_ranks, start_bytes
+from dlio_torch.checkpoint.saves import checkpoint_bytes, saves, saving_ranks, start_bytes, total_bytes
 from dlio_torch.config.compose import Composed
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate import check_world
@@ -25,12 +26,14 @@ from dlio_torch.preflight.crowded_cores import crowded_cores
 from dlio_torch.preflight.data_location import LocatedData, locate_data
 from dlio_torch.preflight.data_space import data_space_problem
 from dlio_torch.preflight.feasibility import (
+    NodeRanks,
     check_duration,
     check_sample_shapes,
     held_batch_bytes,
     resource_problem,
 )
 from dlio_torch.preflight.mpi_io import check_mpi_io
+from dlio_torch.report.checkpoint_plan_text import checkpoint_plan_lines
 from dlio_torch.report.data_text import data_lines
 from dlio_torch.report.job_text import job_lines
 from dlio_torch.report.scale_text import scale_line
@@ -110,6 +113,7 @@ def _training(config: Config, fmt: Format, sampler: Plan, world_size: int) -> It
         yield _page_cache(config)
     yield from job_lines(config, world_size)
     yield _checkpoints(config, steps, world_size)
+    yield from checkpoint_plan_lines(config)
     yield (
         f"memory: about {format_size(held_batch_bytes(config, fmt, sampler))} of batches per rank, in addition to torch"
     )
@@ -155,7 +159,7 @@ def _problems(
         yield line
     demand = engines.facts(config.loader.engine).demand(config.loader)
     yield from placement_lines(config, plan_placement(config, demand, LocalRank(launch.local_rank)))
-    problems.append(resource_problem(config, fmt, sampler, sources, reduces=reduces))
+    problems.append(resource_problem(config, fmt, sampler, sources, reduces=reduces, ranks=_node_ranks(launch)))
     problems.append(checkpoint_space_problem(config, len(sampler), launch.world_size))
     try:
         check_mpi_io(config, fmt)
@@ -164,6 +168,13 @@ def _problems(
     if config.dataset.path is None and fmt.needs_files:
         problems.append(data_space_problem(config, fmt, manifests.values()))
     yield from (f"not possible on this machine: {problem}" for problem in problems if problem is not None)
+
+
+def _node_ranks(launch: Launch) -> NodeRanks:
+    """Ranks that torchrun starts on this node; the number is not known of other launchers, and this rank counts."""
+    count = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if launch.name == "torchrun" else 1
+    first = launch.rank - launch.local_rank if count > 1 else launch.rank
+    return NodeRanks(tuple(range(first, first + count)), launch.world_size)
 
 
 def _evaluation(config: Config, order: RankOrder, world_size: int) -> Iterator[str]:
@@ -184,8 +195,10 @@ def _checkpoints(config: Config, steps: int, world_size: int) -> str:
     options = config.checkpoint
     count, before = saves(options, steps, config.train.epochs), start_bytes(config)
     graphs = f", {format_size(before)} of graphs before the first" if before else ""
+    size, total = checkpoint_bytes(config), total_bytes(config, world_size)
+    average = f"{format_size(size)}" if total == ranks * size else f"{format_size(total / ranks)} on average"
     return (
-        f"checkpoints: {count} of {format_size(checkpoint_bytes(config))} by {counted(ranks, 'rank')}{graphs}, up to "
+        f"checkpoints: {count} of {average} by {counted(ranks, 'rank')}{graphs}, up to "
         f"{format_size(peak_bytes(config, steps, world_size))} of disk space at a time in "
         f"{results_folder(config)}"
     )

@@ -34,12 +34,25 @@ _MIN_WORKER_BYTES = 4 << 20  # private memory of a worker process
 
 
 @dataclass(frozen=True)
+class NodeRanks:
+    """Ranks of this node.
+
+    Attributes:
+        numbers: of the ranks.
+        world_size: number of ranks on all nodes.
+    """
+
+    numbers: tuple[int, ...]
+    world_size: int
+
+
+@dataclass(frozen=True)
 class ResourceNeeds:
-    """Memory and processes that one rank needs.
+    """Memory and processes that one rank needs, and memory that checkpoints need.
 
     Attributes:
         batch_bytes: batches and samples that it holds at once, without torch's own memory.
-        state_bytes: payload of a checkpoint that stays in memory.
+        state_bytes: content of checkpoints that the ranks of this node keep in memory, together.
         gradient_bytes: tensors that the ranks reduce.
         processes: loader workers and threads that run at once.
     """
@@ -86,19 +99,20 @@ def check_sample_shapes(fmt: Format, sampler: Plan) -> None:
         plan.cut(fmt.specs())
 
 
-def resource_needs(config: Config, fmt: Format, sampler: Plan, *, reduces: bool) -> ResourceNeeds:
+def resource_needs(config: Config, fmt: Format, sampler: Plan, ranks: NodeRanks, *, reduces: bool) -> ResourceNeeds:
     """Memory and processes that a rank needs for the training, from the sizes of samples that the format states.
 
     Args:
         config: the experiment.
         fmt: format of the data.
         sampler: the order of the rank's training samples.
+        ranks: those of this node, which hold checkpoints at the same time.
         reduces: whether the rank holds a gradient to reduce; a process without a launcher holds none.
     """
     spinning = config.compute.threads if config.compute.mode == "spin" else 0
     return ResourceNeeds(
         held_batch_bytes(config, fmt, sampler),
-        held_bytes(config),
+        held_bytes(config, ranks.numbers, ranks.world_size),
         config.train.allreduce_bytes if reduces else 0,
         engines.facts(config.loader.engine).demand(config.loader).readers + _interleave_threads(config) + spinning,
     )
@@ -122,10 +136,16 @@ def held_batch_bytes(config: Config, fmt: Format, sampler: Plan) -> float:
 
 
 def resource_problem(
-    config: Config, fmt: Format, sampler: Plan, sources: Mapping[str, str], *, reduces: bool
+    config: Config,
+    fmt: Format,
+    sampler: Plan,
+    sources: Mapping[str, str],
+    *,
+    reduces: bool,
+    ranks: NodeRanks = NodeRanks((0,), 1),
 ) -> PreconditionError | None:
     """Returns the error if the training needs more resources than this machine has; ``None`` if they suffice."""
-    wanted, check = resource_needs(config, fmt, sampler, reduces=reduces), ConfigCheck(config, dict(sources))
+    wanted, check = resource_needs(config, fmt, sampler, ranks, reduces=reduces), ConfigCheck(config, dict(sources))
     memory = memory_in_all()
     loader = config.loader
     if wanted.processes > (limit := _process_limit()):
@@ -151,15 +171,7 @@ def resource_problem(
         )
         return _insufficient(check, keys, text, "lower one of these options, or make samples smaller")
     if wanted.state_bytes > memory:
-        kinds = {"files": "checkpoint.files", "tensorflow": "checkpoint.tensorflow.meta_bytes"}
-        key = kinds.get(config.checkpoint.layout, "checkpoint.state_bytes")
-        text = (
-            f"a rank keeps {format_size(wanted.state_bytes)} of checkpoint content in memory, but this machine has "
-            f"{format_size(memory)}"
-        )
-        return _insufficient(
-            check, [key], text, "lower the size of the state or write_bytes, or choose a smaller scale"
-        )
+        return _state_problem(check, wanted.state_bytes, ranks, memory)
     if wanted.gradient_bytes > (room := max(memory, _gpu_bytes())):
         text = (
             f"a rank would hold {format_size(wanted.gradient_bytes)} of gradient in memory, but this machine has "
@@ -169,6 +181,25 @@ def resource_problem(
             check, ["train.allreduce_bytes"], text, "lower train.allreduce_bytes, or choose a smaller scale"
         )
     return None
+
+
+def _state_problem(check: ConfigCheck, size: int, ranks: NodeRanks, memory: int) -> PreconditionError:
+    config = check.config
+    kinds = {"files": "checkpoint.files", "tensorflow": "checkpoint.tensorflow.meta_bytes"}
+    described = config.model.described and config.checkpoint.layout not in kinds and not config.checkpoint.state_bytes
+    key = "model.num_layers" if described else kinds.get(config.checkpoint.layout, "checkpoint.state_bytes")
+    who = "a rank keeps" if len(ranks.numbers) == 1 else f"the {len(ranks.numbers)} ranks of this node keep"
+    remedy = (
+        "start fewer ranks on a node, or lower the number of layers"
+        if described
+        else ("lower the size of the state or write_bytes")
+    )
+    return _insufficient(
+        check,
+        [key],
+        f"{who} {format_size(size)} of checkpoint content in memory, but this machine has {format_size(memory)}",
+        f"{remedy}, or choose a smaller scale",
+    )
 
 
 def _gpu_bytes() -> int:

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from dlio_torch.prediction.project import Row
 from dlio_torch.report.terminal import write
-from dlio_torch.units import format_duration, percent
+from dlio_torch.units import format_duration, format_size, percent
 
 SCHEMA = "dlio_torch.prediction"
 VERSION = "1"
@@ -33,6 +33,9 @@ def print_prediction(title: str, rows: Sequence[Row], assumptions: Mapping[str, 
         console.print()
         console.print(title, soft_wrap=True)
         console.print(_table(rows))
+        if any(row.checkpoint for row in rows):
+            console.print("one checkpoint:")
+            console.print(_saves_table(rows))
         for kind, lines in assumptions.items():
             if lines:
                 console.print(f"{kind}:")
@@ -74,4 +77,17 @@ def _table(rows: Sequence[Row]) -> Table:
             "-" if row.epoch_s is None else format_duration(row.epoch_s),
             row.limited_by,
         )
+    return table
+
+
+def _saves_table(rows: Sequence[Row]) -> Table:
+    """One checkpoint at each number of ranks: its bytes, and the parts of its time."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for name in ("ranks", "saving", "bytes", "largest rank", "plan", "gather", "write", "fsync", "durable after"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        if (save := row.checkpoint) is not None:
+            parts = (save.plan_s, save.gather_s, save.write_s, save.fsync_s, save.seconds)
+            sizes = (format_size(save.bytes), format_size(save.largest_bytes))
+            table.add_row(f"{row.ranks}", f"{save.ranks}", *sizes, *map(format_duration, parts))
     return table

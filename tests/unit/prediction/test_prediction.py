@@ -14,8 +14,9 @@ from dlio_torch.analysis.advice.loader_replay import LoaderSetup
 from dlio_torch.config.schema_run import SystemConfig
 from dlio_torch.errors import ConfigError
 from dlio_torch.prediction.assumptions import assumptions
+from dlio_torch.prediction.predicted_saves import Checkpoint
 from dlio_torch.prediction.project import Question, Row, checked, project
-from dlio_torch.prediction.rank_workload import Checkpoint, RankWorkload
+from dlio_torch.prediction.rank_workload import RankWorkload
 
 MB = 1_000_000
 

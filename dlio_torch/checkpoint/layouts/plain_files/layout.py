@@ -18,7 +18,10 @@ class _PlainLayout(Layout):
         return of_rank(config, [entry(file.name) for file in files_of(config.checkpoint)])
 
     def saved_bytes(self, config: Config, rank: int) -> int:
-        return sum(file.size for file in files_of(config.checkpoint))
+        return sum(self.file_sizes(config, rank))
+
+    def file_sizes(self, config: Config, rank: int) -> list[int]:
+        return [file.size for file in files_of(config.checkpoint)]
 
     def open(self, setup: SaverSetup) -> Saver:
         from dlio_torch.checkpoint.layouts.plain_files.saver import PlainSaver

@@ -35,8 +35,11 @@ class TensorFlowLayout(Layout):
         )
 
     def saved_bytes(self, config: Config, rank: int) -> int:
+        return sum(self.file_sizes(config, rank))
+
+    def file_sizes(self, config: Config, rank: int) -> list[int]:
         options = config.checkpoint.tensorflow
-        return config.checkpoint.state_bytes + options.index_bytes + options.meta_bytes
+        return [config.checkpoint.state_bytes, options.index_bytes, options.meta_bytes]
 
     def held_bytes(self, config: Config, rank: int) -> int:
         return largest_write(config.checkpoint.tensorflow, config.checkpoint.state_bytes)

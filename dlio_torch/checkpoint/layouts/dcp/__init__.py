@@ -1,0 +1,1 @@
+"""Layout ``dcp``: saves and loads by ``torch.distributed.checkpoint`` of the state that FSDP2 shards."""

@@ -1,0 +1,94 @@
+"""Layout ``dcp``: ``step-<n>/__<rank>_<i>.distcp`` of each rank and a description of all, ``.metadata``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dlio_torch.checkpoint.base import Layout, SaverSetup
+from dlio_torch.checkpoint.job.parameters import EMBEDDING
+from dlio_torch.checkpoint.job.ranks import Shard, data_ranks, fsdp_ranks, rank_shards
+from dlio_torch.checkpoint.job.saved_state import bytes_per_parameter, rank_bytes, rank_state
+from dlio_torch.checkpoint.layouts.dcp.rank_files import folder_of, ownership_entries
+from dlio_torch.checkpoint.plan_cost import PlanCost, planned_job
+from dlio_torch.config.schema import Config
+from dlio_torch.config.schema_model import ParallelConfig
+
+if TYPE_CHECKING:
+    from dlio_torch.checkpoint.base import Saver
+
+
+class DcpLayout(Layout):
+    """The state of the described model by ``torch.distributed.checkpoint``."""
+
+    options = frozenset(
+        {
+            "async_save",
+            "thread_count",
+            "single_file_per_rank",
+            "sync_files",
+            "plan_cache",
+            "use_collectives",
+            "pinned_staging",
+            "restore_ranks",
+            "restore_part",
+        }
+    )
+    needs_model = True
+
+    def file_names(self, config: Config) -> list[str]:
+        return ownership_entries()
+
+    def saved_bytes(self, config: Config, rank: int) -> int:
+        """Bytes of the tensors; what several ranks hold is saved once, by ranks that the planner loads equally."""
+        model, parallel = config.model, config.parallel
+        if not config.checkpoint.use_collectives:
+            return rank_bytes(model, parallel, rank)
+        size = bytes_per_parameter(model)
+        return sum(
+            -(-shard.elements * size // _copies(parallel, shard, tied=model.tied_embeddings))
+            for shard in rank_shards(model, parallel, rank)
+        )
+
+    def file_sizes(self, config: Config, rank: int) -> list[int]:
+        """Sizes of the tensors in each file, without headers; each thread is taken to write the same amount.
+
+        With a file for each tensor, a tensor that several ranks hold counts on the first of them.
+        """
+        options = config.checkpoint
+        if not options.single_file_per_rank:
+            state = rank_state(config.model, config.parallel, rank)
+            return [tensor.bytes for tensor in state if not tensor.replica or not options.use_collectives]
+        size, files = self.saved_bytes(config, rank), options.thread_count
+        return [size // files + (file < size % files) for file in range(files)]
+
+    def plan_cost(self, config: Config) -> PlanCost | None:
+        if not config.checkpoint.use_collectives:
+            return None
+        from dlio_torch.checkpoint.layouts.dcp.simulated_ranks import SimulatedRanks
+
+        options = config.checkpoint
+        part, ranks = planned_job(config.parallel, options.planned_ranks)
+        writer = {"thread_count": options.thread_count, "single_file_per_rank": options.single_file_per_rank}
+        return SimulatedRanks(config.model, part, ranks).cost(folder_of(Path("checkpoints"), 0), writer)
+
+    def held_bytes(self, config: Config, rank: int) -> int:
+        """Bytes of the state, once more for the copy of a save in the background, or for a restore."""
+        options = config.checkpoint
+        restores = options.restore or config.train.resume is not None
+        copies = 1 + (options.async_save != "none" or restores)
+        return copies * rank_bytes(config.model, config.parallel, rank)
+
+    def open(self, setup: SaverSetup) -> Saver:
+        from dlio_torch.checkpoint.layouts.dcp.saver import DcpSaver
+
+        return DcpSaver(setup)
+
+
+def _copies(parallel: ParallelConfig, shard: Shard, *, tied: bool) -> int:
+    """Number of ranks that hold the same block of a parameter."""
+    parameter = shard.parameter
+    ranks = data_ranks(parallel, parameter)
+    shards = max(1, fsdp_ranks(parallel) // (parallel.data // ranks))
+    copies = ranks // shards * (parallel.tensor if parameter.split is None else 1)
+    return copies * 2 if tied and parameter.name == EMBEDDING and parallel.pipeline > 1 else copies

@@ -1,0 +1,164 @@
+"""Checkpoints at any number of ranks: bytes of each rank, the cost of planning, and the time on a described storage.
+
+A save ends when the bytes of all ranks are durable::
+
+    plan_s     the plan of a rank and the plan of all ranks, as measured on this machine
+    gather_s   plans of all ranks on the network link of the coordinator, to it and back
+    write_s    all ranks that save write at once
+    fsync_s    one more request for each file of the rank that has most, if files are flushed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dlio_torch.checkpoint.plan_cost import PlanCost
+from dlio_torch.checkpoint.rank_kinds import rank_kinds
+from dlio_torch.checkpoint.registry import layout_of
+from dlio_torch.config.schema import Config
+from dlio_torch.config.schema_model import ParallelConfig
+from dlio_torch.config.schema_run import SystemConfig
+from dlio_torch.prediction.cluster import Cluster
+
+
+@dataclass(frozen=True)
+class JobSaves:
+    """Checkpoints of a described job.
+
+    Attributes:
+        config: the experiment of the measured run.
+        cost: of planning, measured on this machine; None: the layout needs no plans.
+    """
+
+    config: Config
+    cost: PlanCost | None
+
+    def files(self, ranks: int) -> list[list[int]]:
+        """Sizes of the files of each rank that saves, bytes, with ``ranks`` ranks."""
+        config = replace(self.config, parallel=grown(self.config.parallel, ranks))
+        layout = layout_of(config.checkpoint.layout)
+        assert layout is not None, "a run that saves has a layout"
+        kinds = rank_kinds(layout, config, min(ranks, config.parallel.world_size))
+        sizes = {rank: list(kind.sizes) for kind in kinds for rank in kind.ranks}
+        return [sizes[rank] for rank in sorted(sizes)]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Size and interval of checkpoints.
+
+    Attributes:
+        bytes: of one checkpoint of one rank that saves.
+        every_steps: steps from one to the next; 0: by epochs alone.
+        every_epochs: epochs from one to the next; 0: by steps alone.
+        all_ranks: whether every rank saves, or the first alone.
+        job: the described job whose ranks save amounts of their own; None: all save as many bytes.
+        flushed: whether files are flushed to the device.
+    """
+
+    bytes: float
+    every_steps: int
+    every_epochs: int
+    all_ranks: bool
+    job: JobSaves | None = None
+    flushed: bool = False
+
+    @property
+    def plans(self) -> PlanCost | None:
+        """Cost of the common plan of the ranks; None: they need none."""
+        return None if self.job is None else self.job.cost
+
+    def files(self, ranks: int) -> list[list[float]]:
+        """Sizes of the files of each rank that saves, bytes, with ``ranks`` ranks."""
+        if self.job is not None:
+            return [[float(size) for size in sizes] for sizes in self.job.files(ranks)]
+        return [[self.bytes]] * (ranks if self.all_ranks else 1)
+
+
+@dataclass(frozen=True)
+class PredictedSave:
+    """One checkpoint at one number of ranks; times as in the module's text.
+
+    Attributes:
+        ranks: that save.
+        bytes: of all of them.
+        largest_bytes: of the rank that saves most.
+    """
+
+    ranks: int
+    bytes: float
+    largest_bytes: float
+    plan_s: float
+    gather_s: float
+    write_s: float
+    fsync_s: float
+
+    @property
+    def seconds(self) -> float:
+        """Time until the checkpoint is durable."""
+        return self.plan_s + self.gather_s + self.write_s + self.fsync_s
+
+
+def checkpoint_of(config: Config, summary: Mapping[str, Any]) -> Checkpoint | None:
+    """Checkpoints of a finished run; None if it saved none, or not in intervals.
+
+    Args:
+        config: its resolved configuration.
+        summary: content of its ``summary.json``.
+    """
+    saved, options = summary["saved"], config.checkpoint
+    layout = layout_of(options.layout)
+    if layout is None or not (options.every_steps or options.every_epochs) or not saved["checkpoints"]:
+        return None
+    job = None
+    if layout.needs_model:
+        job = JobSaves(config, layout.plan_cost(config))
+    return Checkpoint(
+        bytes=saved["bytes"] / saved["checkpoints"],
+        every_steps=options.every_steps,
+        every_epochs=options.every_epochs,
+        all_ranks=job is not None or options.ranks == "all",
+        job=job,
+        flushed=options.fsync,
+    )
+
+
+def predicted_save(saved: Checkpoint, system: SystemConfig, cluster: Cluster, ranks: int) -> PredictedSave:
+    """Predicts one checkpoint that all ranks begin at once.
+
+    Args:
+        saved: the checkpoints.
+        system: what the ranks are to run on.
+        cluster: a new one, of this system.
+        ranks: number of ranks.
+    """
+    from dlio_torch.prediction.synchronous_phases import checkpoint_s
+
+    files = saved.files(ranks)
+    sizes = [sum(sizes) for sizes in files]
+    cost = saved.plans
+    share = 0.0 if cost is None else len(files) / cost.ranks
+    rate = system.network_bytes_per_s
+    return PredictedSave(
+        ranks=len(files),
+        bytes=sum(sizes),
+        largest_bytes=max(sizes),
+        plan_s=0.0 if cost is None else cost.local_s + share * cost.global_s,
+        gather_s=2 * share * cost.plan_bytes / rate if cost is not None and rate else 0.0,
+        write_s=checkpoint_s(cluster, sizes),
+        fsync_s=max(map(len, files)) * system.request_latency_s if saved.flushed else 0.0,
+    )
+
+
+def grown(parallel: ParallelConfig, ranks: int) -> ParallelConfig:
+    """The job with as much data parallelism as ``ranks`` ranks permit; at least as much as it has.
+
+    Args:
+        parallel: ranks of the described job.
+        ranks: number of ranks to predict.
+    """
+    unit = parallel.fsdp_ranks if parallel.fsdp == "hybrid" else parallel.expert
+    data = ranks // (parallel.tensor * parallel.pipeline) // unit * unit
+    return replace(parallel, data=max(data, parallel.data))
