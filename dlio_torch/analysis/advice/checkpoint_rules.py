@@ -16,6 +16,8 @@ from dlio_torch.units import counted, format_duration, percent
 
 _AIM = 0.05  # share of the time that checkpoints should take
 _MIN_CHECKPOINTS = 2
+# Options that only some layouts have (see Layout.options).
+_BACKGROUND, _THREADS = "async_save", "thread_count"
 _MOSTLY = 0.5  # share of a stall from which its largest part is worth advice
 
 
@@ -31,7 +33,7 @@ def checkpoints(evidence: Evidence) -> Iterator[Finding]:
     if count < _MIN_CHECKPOINTS:
         yield f"fewer checkpoints: a prediction needs {_MIN_CHECKPOINTS} measured checkpoints, but this run has {count}"
         return
-    if _option(evidence, "async_save") == "none":
+    if _option(evidence, _BACKGROUND) == "none":
         yield _background(evidence, share, count)
         yield from _more_threads(evidence, share)
     elif evidence.number("goodput.lost_share_at_interval") is not None and evidence.config.checkpoint.every_steps:
@@ -55,9 +57,9 @@ def _background(evidence: Evidence, share: float, count: int) -> Advice:
     left = share * min(1.0, sum(part for part in staged if part is not None) / stall) if stall else 0.0
     return Advice(
         "checkpoints",
-        "checkpoint.async_save",
+        f"checkpoint.{_BACKGROUND}",
         "thread",
-        f"training stands still for checkpoints {percent(share)} of the time; checkpoint.async_save=thread writes "
+        f"training stands still for checkpoints {percent(share)} of the time; checkpoint.{_BACKGROUND}=thread writes "
         "them while training goes on",
         (
             ("shares.checkpoint", share),
@@ -79,7 +81,7 @@ def _background(evidence: Evidence, share: float, count: int) -> Advice:
 
 def _more_threads(evidence: Evidence, share: float) -> Iterator[Advice]:
     """Advice to write with twice as many threads where a stall is mostly writing."""
-    threads, cores = _option(evidence, "thread_count"), evidence.cores
+    threads, cores = _option(evidence, _THREADS), evidence.cores
     stall = evidence.number("checkpoints.save.stall_s.mean")
     write = evidence.number("checkpoints.save.write_s.mean")
     if not isinstance(threads, int) or not stall or write is None or write < _MOSTLY * stall:
@@ -89,10 +91,10 @@ def _more_threads(evidence: Evidence, share: float) -> Iterator[Advice]:
     gain = share * min(1.0, write / stall) / 2
     yield Advice(
         "save_threads",
-        "checkpoint.thread_count",
+        f"checkpoint.{_THREADS}",
         str(2 * threads),
         f"writing takes {percent(min(1.0, write / stall))} of the stall of a save; "
-        f"checkpoint.thread_count={2 * threads} (now {threads}) writes with twice as many threads",
+        f"checkpoint.{_THREADS}={2 * threads} (now {threads}) writes with twice as many threads",
         (("shares.checkpoint", share), ("checkpoints.save.write_s.mean", write)),
         Predicted(
             figure="shares.checkpoint",
