@@ -122,7 +122,7 @@ def plan(context: RunContext, prepared: PreparedRun) -> PlannedRun:
     from dlio_torch.data.engines.placement_plan import LocalRank, placement_lines, plan_placement
     from dlio_torch.data.order.planning import left_over, plan_order
     from dlio_torch.execution.resume import find_resume_point, run_identity
-    from dlio_torch.preflight.checkpoint_space import checkpoint_space_problem
+    from dlio_torch.preflight.checkpoint_space import checkpoint_root_problem, checkpoint_space_problem
     from dlio_torch.preflight.device_reads import check_device_reads
     from dlio_torch.preflight.feasibility import check_duration, check_sample_shapes, resource_problem
     from dlio_torch.preflight.mpi_io import connect_mpi_ranks
@@ -149,6 +149,7 @@ def plan(context: RunContext, prepared: PreparedRun) -> PlannedRun:
     check_sample_shapes(fmt, order.train)
     refuse(resource_problem(config, fmt, order.train, sources, reduces=comm.name != "single"))
     if context.is_rank_zero:
+        refuse(checkpoint_root_problem(config, sources))
         refuse(checkpoint_space_problem(config, len(order.train), comm.world_size))
     identity = run_identity(config, fmt, comm.world_size, order.train)
     resume = find_resume_point(config, identity, comm)
@@ -166,10 +167,10 @@ def write(context: RunContext, planned: PlannedRun, phases: Sequence[str]) -> Wr
     generates = "generate" in phases and needs_generated_data(context)
     if generates:
         check_data_space(context, prepared)
-    directory, mount = make_run_directory(context, prepared.config)
+    directory, checkpoints, mount = make_run_directory(context, prepared.config)
     recorder = open_recorder(directory, prepared.config, context.comm.rank)
     generated = generate_data_set(context, prepared, recorder) if generates else None
-    return WrittenRun(planned, directory, mount, recorder, generated)
+    return WrittenRun(planned, directory, checkpoints, mount, recorder, generated)
 
 
 def train(context: RunContext, written: WrittenRun) -> TrainedRun:

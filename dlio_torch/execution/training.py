@@ -26,6 +26,7 @@ from dlio_torch.execution.training_data import TrainingData
 from dlio_torch.iotrace.recorder.io_counters import IoCounters
 from dlio_torch.iotrace.recorder.self_recording import patterns, recording
 from dlio_torch.iotrace.timeline.torch_profiler import ProfilerSession
+from dlio_torch.run_directory.checkpoint_folder import checkpoint_folder
 from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.train.copy_stream import CopyStream
 from dlio_torch.train.counters import tree_counters
@@ -100,7 +101,7 @@ def _with_copies(stages: Stages, loaders: Loaders, gpu: torch.device, written: W
 def _record_calls(context: RunContext, written: WrittenRun, data: TrainingData, cleanup: Cleanup) -> None:
     """Record I/O calls of this process and its workers until the end of ``cleanup``."""
     trace, directory = written.planned.prepared.config.trace, written.directory
-    paths: Sequence[Path | str] = trace.posix_paths or [data.folder, directory.checkpoints]
+    paths: Sequence[Path | str] = trace.posix_paths or [data.folder, written.checkpoints]
     cleanup.enter_context(
         recording(
             directory.events, rank=context.comm.rank, include=patterns(paths), limit_bytes=trace.posix_limit_bytes
@@ -154,10 +155,10 @@ def _open_checkpointer(context: RunContext, written: WrittenRun, cleanup: Cleanu
         watchdog.is_waiting = False
     return cleanup.closing(
         open_checkpointer(
-            SaverSetup(config, directory.checkpoints, comm, written.recorder),
+            SaverSetup(config, written.checkpoints, comm, written.recorder),
             watchdog,
             positions=SavedPositions(directory.position(comm.rank), planned.identity),
-            restores=None if resume is None else (RunDir(resume.run).checkpoints, resume.checkpoint),
+            restores=None if resume is None else (checkpoint_folder(RunDir(resume.run)), resume.checkpoint),
         )
     )
 
