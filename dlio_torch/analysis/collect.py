@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dlio_torch.analysis.cache import from_device, maps_files, uncached_bytes
+from dlio_torch.analysis.device_decoding import decoding_figures
 from dlio_torch.analysis.goodput_inputs import goodput_part
 from dlio_torch.analysis.mpiio_requests import of_ranks
 from dlio_torch.analysis.reader_summary import reader_summary
@@ -121,6 +122,7 @@ def collect(
         "verified_samples": samples if config.verify else None,
         "gpu": results[0].gpu,
         "copies_ahead": [result.copies_ahead for result in results],
+        "device_decoding": decoding_figures([result.decoding for result in results]),
         "workers": reader_summary(config, [result.readers for result in results]),
         "pauses": [result.pauses for result in results],
         "epochs": [

@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dlio_torch.analysis.distribution import distribution
 from dlio_torch.analysis.rank_steps import PARTS, RankSteps, elapsed_ns
 from dlio_torch.analysis.utilisation_interval import ratio_interval
 from dlio_torch.config.schema import Config
@@ -147,11 +148,11 @@ def _phase(ranks: Sequence[RankSteps], phase: int) -> dict[str, Any]:
 
 def _breakdown(measured: Sequence[RankSteps], config: Config) -> dict[str, Any]:
     rows: dict[str, Any] = {
-        "duration_s": _stats(np.concatenate([rank.train_duration for rank in measured]) if measured else None)
+        "duration_s": time_figures(np.concatenate([rank.train_duration for rank in measured]) if measured else None)
     }
     for part in PARTS:
         values = np.concatenate([rank.part(part) for rank in measured]) if _was_done(part, measured, config) else None
-        rows[f"{part}_s"] = _stats(values)
+        rows[f"{part}_s"] = time_figures(values)
     return rows
 
 
@@ -182,7 +183,7 @@ def _was_done(part: str, measured: Sequence[RankSteps], config: Config) -> bool:
 def _checkpoints(measured: Sequence[RankSteps]) -> dict[str, Any]:
     times = np.concatenate([rank.part("checkpoint") for rank in measured]) if measured else np.zeros(0, dtype=np.int64)
     saved = times[times > 0]
-    return {"measured": int(saved.size), "duration_s": _stats(saved)}
+    return {"measured": int(saved.size), "duration_s": time_figures(saved)}
 
 
 def _copies(measured: Sequence[RankSteps], config: Config) -> dict[str, Any] | None:
@@ -195,7 +196,7 @@ def _copies(measured: Sequence[RankSteps], config: Config) -> dict[str, Any] | N
         if copied.size:
             rates.append(float(copied["bytes"].sum() / (copied["copy_ns"].sum() * _S)))
             times.append(copied["copy_ns"])
-    return {"bytes_per_s": float(np.mean(rates)), "duration_s": _stats(np.concatenate(times))} if rates else None
+    return {"bytes_per_s": float(np.mean(rates)), "duration_s": time_figures(np.concatenate(times))} if rates else None
 
 
 def _copies_ahead(ranks: Sequence[RankSteps], copies: Sequence[CopyTimes | None]) -> dict[str, Any] | None:
@@ -208,7 +209,7 @@ def _copies_ahead(ranks: Sequence[RankSteps], copies: Sequence[CopyTimes | None]
         "batches": int(ns.size),
         "bytes": size,
         "bytes_per_s": size / (float(ns.sum()) * _S) if ns.any() else None,
-        "duration_s": _stats(ns),
+        "duration_s": time_figures(ns),
         "hidden_share": max(0.0, 1 - waited / float(ns.sum())) if ns.any() else None,
     }
 
@@ -223,7 +224,7 @@ def _compute_error(measured: Sequence[RankSteps]) -> dict[str, Any] | None:
     error = np.concatenate([rank.part("compute") for rank in measured])[computing] - requested
     size = np.abs(error)
     return {
-        "requested_s": _stats(requested),
+        "requested_s": time_figures(requested),
         "median_s": float(np.median(error)) * _S,
         "p95_abs_s": float(np.percentile(size, 95)) * _S,
         "max_abs_s": float(size.max()) * _S,
@@ -272,16 +273,9 @@ def _io(counters: Sequence[Mapping[str, Any] | None] | None, world_size: int) ->
     }
 
 
-def _stats(nanoseconds: NDArray[Any] | None) -> dict[str, float] | None:
+def time_figures(nanoseconds: NDArray[Any] | None) -> dict[str, float] | None:
     """Mean, median, 95th percentile (linear interpolation) and maximum, in seconds."""
-    if nanoseconds is None or not nanoseconds.size:
-        return None
-    return {
-        "mean": float(nanoseconds.mean()) * _S,
-        "median": float(np.median(nanoseconds)) * _S,
-        "p95": float(np.percentile(nanoseconds, 95)) * _S,
-        "max": float(nanoseconds.max()) * _S,
-    }
+    return distribution(nanoseconds, _S)
 
 
 def _why_nothing(ranks: Sequence[RankSteps]) -> str:

@@ -123,6 +123,7 @@ def plan(context: RunContext, prepared: PreparedRun) -> PlannedRun:
     from dlio_torch.data.order.planning import left_over, plan_order
     from dlio_torch.execution.resume import find_resume_point, run_identity
     from dlio_torch.preflight.checkpoint_space import checkpoint_root_problem, checkpoint_space_problem
+    from dlio_torch.preflight.device_decoders import check_device_decoder
     from dlio_torch.preflight.device_reads import check_device_reads
     from dlio_torch.preflight.feasibility import check_duration, check_sample_shapes, resource_problem
     from dlio_torch.preflight.mpi_io import connect_mpi_ranks
@@ -133,6 +134,7 @@ def plan(context: RunContext, prepared: PreparedRun) -> PlannedRun:
     sources = context.composed.sources
     mpi_ranks = connect_mpi_ranks(config, fmt, comm)
     needs_gpu(config)
+    check_device_decoder(config, fmt, comm.local_rank)
     for line in filter(None, (pageable_copies(config), check_device_reads(config, fmt, manifests))):
         context.note(line)
     order = plan_order(config, fmt, manifests, comm.rank, comm.world_size)

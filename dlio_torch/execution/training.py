@@ -23,6 +23,7 @@ from dlio_torch.execution.context import RunContext
 from dlio_torch.execution.elastic_position import AfterStep
 from dlio_torch.execution.phase_results import PlannedRun, WrittenRun
 from dlio_torch.execution.training_data import TrainingData
+from dlio_torch.formats.core.device_decoder import DeviceDecoder
 from dlio_torch.iotrace.recorder.io_counters import IoCounters
 from dlio_torch.iotrace.recorder.self_recording import patterns, recording
 from dlio_torch.iotrace.timeline.torch_profiler import ProfilerSession
@@ -30,6 +31,7 @@ from dlio_torch.run_directory.checkpoint_folder import checkpoint_folder
 from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.train.copy_stream import CopyStream
 from dlio_torch.train.counters import tree_counters
+from dlio_torch.train.decoded_copies import DecodedCopies
 from dlio_torch.train.device_prefetch import DevicePrefetcher
 from dlio_torch.train.live_rates import LiveRates
 from dlio_torch.train.result import Seen, TrainResult
@@ -71,7 +73,11 @@ def train_rank(
     )
     stages = Stages(loaders.train, loaders.eval, None, None, emulator, checkpointer)
     if gpu is not None and config.train.device == "cuda":
-        stages = _with_copies(stages, loaders, gpu, written, cleanup)
+        decoder = context.format.device_decoder(gpu)
+        if decoder is not None:
+            stages = _with_decoding(stages, gpu, decoder)
+        else:
+            stages = _with_copies(stages, loaders, gpu, written, cleanup)
     hooks = Hooks(
         samples_seen=_sample_check(planned.order.train, start.first) if config.verify else None,
         before_epoch=data.epoch_preparation(config),
@@ -84,6 +90,12 @@ def train_rank(
         mpi_io = asdict(planned.mpi_ranks.figures)
     staged = data.stager.done if data.stager is not None else []
     return RankResult(result, loaders.load_s, loaders.load_bytes, load_io, emulator.describe(), mpi_io, staged)
+
+
+def _with_decoding(stages: Stages, gpu: torch.device, decoder: DeviceDecoder) -> Stages:
+    """The stages with copies of batches whose samples the GPU decodes, in their step."""
+    copies = DecodedCopies(gpu, decoder)
+    return replace(stages, copies=copies, eval_copies=copies, decoding=copies.times)
 
 
 def _with_copies(stages: Stages, loaders: Loaders, gpu: torch.device, written: WrittenRun, cleanup: Cleanup) -> Stages:

@@ -147,6 +147,9 @@ def _rows(summary: Mapping[str, Any], *, verbose: bool) -> Iterator[tuple[str, s
     if copies is not None:
         took = format_duration(copies["duration_s"]["median"])
         yield "copies", f"{format_rate(copies['bytes_per_s'])} to {summary.get('gpu') or 'the GPU'}, {took} (median)"
+    if (decoding := summary.get("device_decoding") or {}).get("samples"):
+        rate, took = format_number(decoding["samples_per_s"]), format_duration(decoding["duration_s"]["median"])
+        yield "decoded on the GPU", f"{rate} samples/s, {took} a batch (median), a part of the copies"
     if (ahead := summary.get("copies_ahead")) is not None:
         yield "copies ahead", _copies_ahead(ahead, summary.get("gpu") or "the GPU")
     if (saved := summary["checkpoints"])["measured"]:

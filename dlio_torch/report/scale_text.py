@@ -6,7 +6,14 @@ from collections.abc import Sequence
 
 _MOST = 3
 # Options whose change says the most about a run.
-_FIRST = ("dataset.num_files", "dataset.samples_per_file", "train.steps", "compute.step_s", "train.batch_size")
+_FIRST = (
+    "model.num_layers",
+    "dataset.num_files",
+    "dataset.samples_per_file",
+    "train.steps",
+    "compute.step_s",
+    "train.batch_size",
+)
 
 
 def scale_line(scale: str, notes: Sequence[str]) -> str:

@@ -98,6 +98,23 @@ class CopyTimes:
         self.sizes.append(size)
 
 
+class DecodeTimes:
+    """Times in which a GPU decoded batches.
+
+    Attributes:
+        ns: time of each batch.
+        samples: samples of each batch.
+    """
+
+    def __init__(self) -> None:
+        self.ns, self.samples = array("q"), array("q")
+
+    def append(self, ns: int, samples: int) -> None:
+        """Add a batch."""
+        self.ns.append(ns)
+        self.samples.append(samples)
+
+
 @dataclass
 class TrainResult:
     """Result of a rank's training.
@@ -110,6 +127,7 @@ class TrainResult:
         restored: times of the restore before the first step, ``None`` on a rank that restores nothing.
         gpu: name of the GPU to which batches were copied, ``None`` where they stayed in the host's memory.
         copies_ahead: copies that ran ahead of their steps, ``None`` where each batch was copied in its step, or not.
+        decoding: times in which the GPU decoded batches, ``None`` where it decoded none.
         pauses: begin and end, by ``time.perf_counter_ns``, of work between epochs that only the measurement needs; no
             other time includes them.
         readers: worker processes and reader threads at the end of the first epoch with measured steps; ``None`` if the
@@ -123,5 +141,6 @@ class TrainResult:
     restored: RestoreTimes | None = None
     gpu: str | None = None
     copies_ahead: CopyTimes | None = None
+    decoding: DecodeTimes | None = None
     pauses: list[tuple[int, int]] = field(default_factory=list)
     readers: ReaderFigures | None = None

@@ -42,9 +42,18 @@ def use_gpu(local_rank: int) -> torch.device:
     Args:
         local_rank: number of the rank on its node.
     """
-    device = torch.device("cuda", gpu_of(local_rank, torch.cuda.device_count()))
+    device = rank_gpu(local_rank)
     torch.cuda.set_device(device)
     return device
+
+
+def rank_gpu(local_rank: int) -> torch.device:
+    """The rank's GPU; there must be one.
+
+    Args:
+        local_rank: number of the rank on its node.
+    """
+    return torch.device("cuda", gpu_of(local_rank, torch.cuda.device_count()))
 
 
 class DeviceCopies:
@@ -70,7 +79,7 @@ class DeviceCopies:
             RunFailed: the GPU has no memory left, or another error of CUDA.
         """
         try:
-            self._there = [tensor.to(self._device, non_blocking=True) for tensor in batch_tensors(batch)]
+            self._there = self._tensors(batch)
             self._done.record()
         except RuntimeError as error:
             raise copy_failed(error) from error
@@ -85,6 +94,10 @@ class DeviceCopies:
             self._done.synchronize()
         except RuntimeError as error:
             raise copy_failed(error) from error
+
+    def _tensors(self, batch: Batch) -> list[torch.Tensor]:
+        """The tensors of a batch on the GPU; their copies have been started."""
+        return [tensor.to(self._device, non_blocking=True) for tensor in batch_tensors(batch)]
 
 
 class BatchesOnDevice:

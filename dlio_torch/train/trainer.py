@@ -59,6 +59,7 @@ class Trainer:
         self._comm = comm
         self._loader = loader
         self._copies, self._copies_ahead = stages.copies, stages.copies_ahead
+        self._decoding = stages.decoding
         self._emulator = emulator
         # An emulator that is off gets no requests, so no time counts as requested.
         self._requested_ns = no_compute if emulator.mode == "none" else emulator.requested_ns
@@ -91,7 +92,7 @@ class Trainer:
             DlioError: a batch could not be read, a checkpoint not be written.
         """
         gpu = self._copies.name if self._copies is not None else None
-        result = TrainResult(self._log.to_array(), gpu=gpu, copies_ahead=self._copies_ahead)
+        result = TrainResult(self._log.to_array(), gpu=gpu, copies_ahead=self._copies_ahead, decoding=self._decoding)
         if self._restore:
             self._restore_checkpoint(result)
         try:

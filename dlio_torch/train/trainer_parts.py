@@ -13,7 +13,7 @@ from dlio_torch.formats.core.batch import Batch
 from dlio_torch.iotrace.recorder.spans import Recorder
 from dlio_torch.iotrace.timeline.torch_profiler import ProfilerSession
 from dlio_torch.train.readers import ReadingLoader
-from dlio_torch.train.result import CopyTimes, Seen
+from dlio_torch.train.result import CopyTimes, DecodeTimes, Seen
 from dlio_torch.train.steps import StepLog
 
 Progress = Callable[[int, int], None]
@@ -63,6 +63,7 @@ class Stages:
         emulator: emulates the compute.
         checkpointer: saves and restores checkpoints.
         copies_ahead: times of copies that run ahead of their steps; ``None``: none do.
+        decoding: times in which the GPU decodes batches, as a part of their copies; ``None``: it decodes none.
     """
 
     loader: StepBatches
@@ -72,6 +73,7 @@ class Stages:
     emulator: Emulator
     checkpointer: Checkpointer
     copies_ahead: CopyTimes | None = None
+    decoding: DecodeTimes | None = None
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,11 @@ def test_workers_outlive_an_epoch_where_the_application_s_do() -> None:
         "cosmoflow_hdf5": True,
         "deepcam": False,
         "megatron_gpt": True,
+        "mixtral_8x7b": True,
+        "mlperf_llama3_1t": True,
+        "mlperf_llama3_405b": True,
+        "mlperf_llama3_70b": True,
+        "mlperf_llama3_8b": True,
         "unet3d": True,
     }
 

@@ -157,6 +157,10 @@ class FormatFacts:
         """Options that have no effect on reading because of the others; a note mentions those of the command line."""
         return ()
 
+    def gpu_option(self, config: Config) -> str:
+        """The setting by which a GPU decodes samples, as ``option=value``; empty: none does."""
+        return ""
+
     # --- its files, when the decoupled engine reads their bytes itself ---
 
     def check_decoupled(self, config: Config, fail: Fail) -> None:

@@ -18,17 +18,21 @@ from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer, Sample, samples_of
+from dlio_torch.formats.core.device_decoder import DeviceDecoder
 from dlio_torch.formats.core.difference import Difference, first_difference
 from dlio_torch.formats.core.layout import FileLayout
 from dlio_torch.formats.core.mpi_file import Ranks, SharedFile
 from dlio_torch.formats.core.reader import Reader
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 from dlio_torch.ownership.names import literal
+
+if TYPE_CHECKING:
+    import torch
 
 MpiIo = Literal["no", "extents", "library"]
 """Ways of MPI-IO support in a format: none, as byte extents, or by the format's own library."""
@@ -235,6 +239,14 @@ class Format(ABC):
         Raises:
             DataError: the file cannot be opened.
         """
+
+    def device_decoder(self, device: torch.device) -> DeviceDecoder | None:
+        """The decoder of batches on the GPU ``device``; ``None``: samples are used as the loader delivers them.
+
+        Raises:
+            PreconditionError: the library that decodes there is missing, or cannot use this GPU.
+        """
+        return None
 
     def look_at_shapes(self, path: Path) -> None:
         """Open ``path``, query the shapes of its arrays and close it, as an application does to size its network.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dlio_torch.formats.core.facts import WHOLE_FILES, FormatFacts, Unused
 from dlio_torch.formats.image.classes import SUFFIXES
+from dlio_torch.formats.image.decoders import check_decoder
 from dlio_torch.formats.image.options import ImageConfig
 
 if TYPE_CHECKING:
@@ -33,10 +34,15 @@ _MOST_ENTRIES = 1000  # of the folder itself
 
 
 class JpegFacts(FormatFacts):
-    """Facts about format ``jpeg``."""
+    """Facts about format ``jpeg``.
+
+    Attributes:
+        holds_jpeg: its files may hold JPEG images.
+    """
 
     name: ClassVar[str] = "jpeg"
     format: ClassVar[str] = "dlio_torch.formats.image.format:JpegFormat"
+    holds_jpeg: ClassVar[bool] = True
     options: ClassVar[type | None] = ImageConfig
     group: ClassVar[str] = "image"
     transfer_option: ClassVar[str] = "buffer_bytes"
@@ -54,6 +60,10 @@ class JpegFacts(FormatFacts):
                     f"format {self.name} reads images of one size without a transform",
                     f"set dataset.format=imagefolder, or remove {self.key(option)}",
                 )
+        check_decoder(config, self, fail)
+
+    def gpu_option(self, config: Config) -> str:
+        return f"{self.key('decoder')}=nvjpeg" if self.value(config, "decoder") == "nvjpeg" else ""
 
     def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
         return (Unused(self.key("buffer_bytes"), WHOLE_FILES),)
@@ -70,6 +80,7 @@ class PngFacts(JpegFacts):
 
     name: ClassVar[str] = "png"
     format: ClassVar[str] = "dlio_torch.formats.image.format:PngFormat"
+    holds_jpeg: ClassVar[bool] = False
     magics: ClassVar[tuple[bytes, ...]] = (b"\x89PNG\r\n\x1a\n",)
     suffixes: ClassVar[tuple[str, ...]] = (".png",)
 
@@ -88,6 +99,7 @@ class ImageFolderFacts(JpegFacts):
 
     def check(self, config: Config, fail: Fail) -> None:
         data, options = config.dataset, config.dataset.of(ImageConfig)
+        check_decoder(config, self, fail)
         if not options.decode:
             for option in ("transform", "mode", "masks"):
                 if self.value(config, option) != getattr(ImageConfig(), option):

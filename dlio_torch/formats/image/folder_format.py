@@ -25,13 +25,16 @@ from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core import payload
 from dlio_torch.formats.core.batch import ArraySpec, Sample
 from dlio_torch.formats.core.buffered_file import companion_path, open_buffered, refusing
+from dlio_torch.formats.core.device_decoder import DeviceDecoder
 from dlio_torch.formats.core.format import FileInfo, Format
 from dlio_torch.formats.core.layout import FileLayout
 from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.image.classes import ClassFolders, ClassTree, image_names
 from dlio_torch.formats.image.completeness import check_complete, check_stored, details_of
+from dlio_torch.formats.image.decoders import nvjpeg_on
 from dlio_torch.formats.image.folder_sample import ImageArrays
-from dlio_torch.formats.image.folder_specs import IMAGE, folder_specs
+from dlio_torch.formats.image.folder_specs import IMAGE, folder_specs, pixel_array
+from dlio_torch.formats.image.format import JpegFormat
 from dlio_torch.formats.image.generated_images import Encoder, GeneratedImages
 from dlio_torch.formats.image.labels import generated_class, labelled
 from dlio_torch.formats.image.layout import image_layout
@@ -43,6 +46,7 @@ from dlio_torch.formats.image.reader import ImageReader
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 if TYPE_CHECKING:
+    import torch
     from PIL import Image
 
 _SIDES = 2  # stream of heights and widths
@@ -101,7 +105,7 @@ class ImageFolderFormat(Format):
     def expected(self, sample: int) -> Sample:
         stored = self._images.encoded(sample)
         label = generated_class(sample, self.config.num_subfolders or 1) if self.options.classes else None
-        if not self.options.decode:
+        if not self.options.decoded_by_readers:
             return labelled({IMAGE: np.frombuffer(stored, np.uint8)}, label)
         from PIL import Image
 
@@ -122,7 +126,7 @@ class ImageFolderFormat(Format):
         total = 0.0
         for spec in self._specs:
             rows = pixels if spec.variable else 1
-            if spec.variable and not self.options.decode:
+            if spec.variable and not self.options.decoded_by_readers:
                 rows = round(self.stored_bytes())
             total += rows * math.prod(spec.shape) * spec.dtype.itemsize
         return total
@@ -193,6 +197,7 @@ class ImageFolderFormat(Format):
             if self.options.on_error == "fail":
                 raise
             return FileInfo(0, {})
+        self._check_kind(header.kind in JpegFormat.accepted, path)
         if self._masks is not None:
             check_complete(self._mask_of(path))
         return FileInfo(1, details_of(header, path))
@@ -209,7 +214,7 @@ class ImageFolderFormat(Format):
     def _ways(self, path: Path) -> dict[str, Any]:
         """Settings that a reader of one file needs."""
         label = self._label(path) if self.options.classes else None
-        start, finish = (open_image, self._finish) if self.options.decode else (_stored, _unchanged)
+        start, finish = (open_image, self._finish) if self.options.decoded_by_readers else (self._stored, _unchanged)
         return {"start": start, "finish": partial(finish, label=label), "variable": self._variable}
 
     def _label(self, path: Path) -> int:
@@ -230,12 +235,25 @@ class ImageFolderFormat(Format):
                 mask.load()
         return self._arrays.of(decoded, path, label, mask, mask_path)
 
+    def _stored(self, file: IO[bytes], path: Path) -> Any:
+        """Reads the whole file."""
+        stored = file.read()
+        self._check_kind(stored.startswith(JpegFormat.magic), path)
+        check_stored(stored, path)
+        return np.frombuffer(bytearray(stored), np.uint8)
 
-def _stored(file: IO[bytes], path: Path) -> Any:
-    """Reads the whole file."""
-    stored = file.read()
-    check_stored(stored, path)
-    return np.frombuffer(bytearray(stored), np.uint8)
+    def _check_kind(self, is_jpeg: bool, path: Path) -> None:
+        """Raise if nvJPEG is to decode an image of another kind."""
+        if self.options.decoder == "nvjpeg" and not is_jpeg:
+            raise DataError(
+                f"{path} holds no JPEG image, and dataset.image.decoder=nvjpeg decodes no other",
+                hint="set dataset.image.decoder=pillow, or remove the file",
+            )
+
+    def device_decoder(self, device: torch.device) -> DeviceDecoder | None:
+        if self.options.decoder != "nvjpeg":
+            return None
+        return nvjpeg_on(device, self.options, pixel_array(self.config, self.options), self.seed)
 
 
 def _unchanged(stored: Any, path: Path, label: int | None) -> Sample:

@@ -23,20 +23,24 @@ def folder_specs(config: DatasetConfig) -> list[ArraySpec]:
         ConfigError: ``dataset.fields`` contradicts the options, or is missing.
     """
     options = config.of(ImageConfig)
-    image = _image(config, options)
-    specs = [image]
-    if options.masks is not None and options.decode:
+    stored = ArraySpec(IMAGE, np.dtype(np.uint8), (), variable=True)
+    image = pixel_array(config, options) if options.decode else stored
+    specs = [image if options.decoded_by_readers else stored]
+    if options.masks is not None and options.decoded_by_readers:
         specs.append(ArraySpec(MASK, np.dtype(np.uint8), () if image.variable else image.shape[:2], image.variable))
-    if image.variable and options.decode:
+    if image.variable and options.decoded_by_readers:
         specs.append(ArraySpec(SIZE, np.dtype(np.int64), (2,)))
     if options.classes:
         specs.append(ArraySpec(LABEL, np.dtype(np.int64), ()))
     return sorted(specs, key=lambda spec: spec.variable)  # arrays of fixed shape come first in a batch
 
 
-def _image(config: DatasetConfig, options: ImageConfig) -> ArraySpec:
-    if not options.decode:
-        return ArraySpec(IMAGE, np.dtype(np.uint8), (), variable=True)
+def pixel_array(config: DatasetConfig, options: ImageConfig) -> ArraySpec:
+    """The array of a decoded and transformed image; its rows are pixels where images have any size.
+
+    Raises:
+        ConfigError: ``dataset.fields`` contradicts the options, or is missing.
+    """
     size = None if options.transform == "none" else (options.size, options.size)
     if options.mode != "as_is":
         expected = "RGB" if options.mode == "RGB" else "L (one byte a pixel)"

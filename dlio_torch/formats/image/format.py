@@ -23,11 +23,13 @@ import numpy.typing as npt
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.batch import ArraySpec, Sample
+from dlio_torch.formats.core.device_decoder import DeviceDecoder
 from dlio_torch.formats.core.format import FileInfo, Format
 from dlio_torch.formats.core.layout import FileLayout
 from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.image.classes import ClassFolders
 from dlio_torch.formats.image.completeness import check_complete, check_stored, details_of
+from dlio_torch.formats.image.decoders import nvjpeg_on
 from dlio_torch.formats.image.generated_images import Encoder, GeneratedImages
 from dlio_torch.formats.image.labels import LABEL, generated_class, labelled
 from dlio_torch.formats.image.layout import image_layout
@@ -38,6 +40,7 @@ from dlio_torch.formats.image.reader import ImageReader
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 if TYPE_CHECKING:
+    import torch
     from PIL import Image
 
 
@@ -63,7 +66,7 @@ class _ImageFormat(Format):
 
     def specs(self) -> list[ArraySpec]:
         spec = self._spec
-        if not self.options.decode:
+        if not self.options.decoded_by_readers:
             spec = ArraySpec(spec.name, spec.dtype, (), variable=True)
         labels = [ArraySpec(LABEL, np.dtype(np.int64), ())] if self.config.num_subfolders else []
         return [spec, *labels]
@@ -81,7 +84,7 @@ class _ImageFormat(Format):
 
     def expected(self, sample: int) -> Sample:
         stored = self._images.encoded(sample)
-        pixels = decoded(stored) if self.options.decode else np.frombuffer(stored, np.uint8)
+        pixels = decoded(stored) if self.options.decoded_by_readers else np.frombuffer(stored, np.uint8)
         folders = self.config.num_subfolders
         return labelled({self._spec.name: pixels}, generated_class(sample, folders) if folders else None)
 
@@ -95,7 +98,7 @@ class _ImageFormat(Format):
     # --- sizes ---
 
     def sample_bytes(self) -> float:
-        pixels = math.prod(self._spec.shape) if self.options.decode else self.stored_bytes()
+        pixels = math.prod(self._spec.shape) if self.options.decoded_by_readers else self.stored_bytes()
         return pixels + (8 if self.config.num_subfolders else 0)
 
     def stored_bytes(self) -> float:
@@ -145,7 +148,7 @@ class _ImageFormat(Format):
 
     def _ways(self, path: Path) -> dict[str, Any]:
         """Settings that a reader of one file needs."""
-        decode = self.options.decode
+        decode = self.options.decoded_by_readers
         number = self._classes.number(path) if self.config.num_subfolders else None
         return {
             "start": self._begin if decode else self._stored,
@@ -155,7 +158,7 @@ class _ImageFormat(Format):
 
     def _arrays(self, started: Any, path: Path, label: int | None) -> Sample:
         """The arrays of an open image, or of the stored bytes."""
-        return labelled({self._spec.name: pixels_of(started) if self.options.decode else started}, label)
+        return labelled({self._spec.name: pixels_of(started) if self.options.decoded_by_readers else started}, label)
 
     @cached_property
     def _expected_bytes(self) -> float:
@@ -193,6 +196,9 @@ class JpegFormat(_ImageFormat):
 
     def save_options(self) -> dict[str, Any]:
         return {"quality": self.options.quality}
+
+    def device_decoder(self, device: torch.device) -> DeviceDecoder | None:
+        return nvjpeg_on(device, self.options, self._spec, self.seed) if self.options.decoder == "nvjpeg" else None
 
 
 class PngFormat(_ImageFormat):

@@ -54,6 +54,12 @@ class ImageConfig:
         "true: each image is decoded to pixels by the thread or process that reads it; false: the stored "
         "bytes are delivered",
     )
+    decoder: Literal["pillow", "nvjpeg"] = opt(
+        "pillow",
+        "decoder of images; pillow: each image is decoded by the thread or process that reads it; nvjpeg: the loader "
+        "delivers the stored bytes, and the rank's GPU decodes and transforms each batch of JPEG images by "
+        "torchvision, as a part of its copy (train.device=cuda)",
+    )
     buffer_bytes: int = opt(
         0,
         "buffer of an open file; 0: st_blksize of the file system (4 KiB on ext4, 4 MiB on Lustre)",
@@ -61,3 +67,8 @@ class ImageConfig:
         minimum=0,
         maximum=LARGEST_CALL,
     )
+
+    @property
+    def decoded_by_readers(self) -> bool:
+        """Whether the loader delivers pixels, and not the stored bytes."""
+        return self.decode and self.decoder == "pillow"

@@ -105,6 +105,11 @@ def crop_generator(image: Image.Image, seed: int) -> np.random.Generator:
     return payload.rng(seed, zlib.crc32(row, image.height), _CROP)
 
 
+def numbered_crop_generator(sample: int, seed: int) -> np.random.Generator:
+    """Random numbers for the crop of an image whose sample number is known, which depend on it and on ``seed``."""
+    return payload.rng(seed, sample, _CROP)
+
+
 _CROP = 7  # stream; content of generated images has others
 
 
