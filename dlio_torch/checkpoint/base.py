@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 from dlio_torch.config.schema import Config
 
@@ -109,6 +109,14 @@ class Saver(Protocol):
         Raises:
             DlioError: the last bytes cannot be written.
         """
+
+
+@runtime_checkable
+class SavesInProcesses(Protocol):
+    """A saver that has other processes write, or stage, its checkpoints."""
+
+    def processes(self) -> Sequence[int]:
+        """Ids of the processes that live now; their memory counts as memory of the saves."""
 
 
 class Layout(ABC):

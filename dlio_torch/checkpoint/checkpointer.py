@@ -5,11 +5,14 @@ A saver (see :class:`dlio_torch.checkpoint.base.Saver`) writes and reads them.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 
-from dlio_torch.checkpoint.base import Saver, SaverSetup
+from dlio_torch.checkpoint.base import Saver, SaverSetup, SavesInProcesses
 from dlio_torch.checkpoint.position import SavedPositions, TrainingPosition
 from dlio_torch.checkpoint.registry import layout_of
+from dlio_torch.checkpoint.save_memory import SaveMemory
 from dlio_torch.checkpoint.save_times import RestoreTimes, SaveTimes
 from dlio_torch.config.schema import CheckpointConfig
 from dlio_torch.errors import DataError
@@ -47,6 +50,7 @@ class Checkpointer:
         self.start_bytes = 0
         """Bytes written before the first checkpoint."""
         self._saver = saver
+        self._memory = SaveMemory(self._processes)
         self._replaces = replaces
         self._directory = directory
         self._watchdog = watchdog
@@ -60,6 +64,11 @@ class Checkpointer:
     def written_bytes(self) -> int:
         """Bytes of the complete checkpoints, and of what was written before the first."""
         return self.start_bytes + sum(times.bytes for times in self.times)
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """Peak memory of saves, see :class:`dlio_torch.checkpoint.save_memory.SaveMemory`."""
+        return self._memory.peak_bytes
 
     def due(self, epoch: int, step: int, last_of_epoch: bool) -> bool:
         """Whether this rank saves after this step.
@@ -116,10 +125,8 @@ class Checkpointer:
         """
         if self._saver is None:
             return
-        if self._watchdog is None:
-            self._save(self._saver, step, place, fsync=self.config.fsync)
-            return
-        with self._watchdog:
+        self._memory.begin()
+        with self._watchdog or contextlib.nullcontext():
             self._save(self._saver, step, place, fsync=self.config.fsync)
 
     def prepare_restore(self) -> None:
@@ -165,8 +172,13 @@ class Checkpointer:
         Raises:
             DlioError: the last bytes cannot be written.
         """
+        self._memory.close()
         if self._saver is not None:
             self._saver.close()
+
+    def _processes(self) -> Sequence[int]:
+        """Processes of the saver, this one left out."""
+        return self._saver.processes() if isinstance(self._saver, SavesInProcesses) else ()
 
     def _save(self, saver: Saver, step: int, place: TrainingPosition | None, *, fsync: bool) -> None:
         surplus, kept = self._retention(step)
@@ -189,6 +201,8 @@ class Checkpointer:
                 self._positions.write(times.step, place, [times.step] if self._replaces else self._kept)
             for step in surplus:
                 self._saver.discard(step)
+        if not self._begun:
+            self._memory.end()
 
     def _retention(self, step: int) -> tuple[list[int], list[int]]:
         """Steps of the checkpoints to delete, and of those to keep, when the checkpoint of ``step`` is complete."""
