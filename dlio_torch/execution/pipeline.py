@@ -39,7 +39,6 @@ from dlio_torch.iotrace.recorder.spans import NULL
 from dlio_torch.preflight.crowded_cores import crowded_cores
 from dlio_torch.preflight.data_space import data_space_problem
 from dlio_torch.preflight.rank_agreement import check_ranks_agree
-from dlio_torch.report.scale_text import scale_line
 from dlio_torch.supervision.crashes import report_crashes
 
 
@@ -75,13 +74,7 @@ def run(composed: Composed, phases: Sequence[str] = ("generate", "train")) -> in
 def run_phases(context: RunContext, phases: Sequence[str]) -> ThresholdMissed | None:
     """Run the phases on this rank; returns the threshold that the run missed, the same on every rank."""
     report_crashes(context.line_prefix)
-    for remark in context.composed.remarks:
-        context.note(remark)
-    if context.detail == "verbose":
-        for note in context.composed.notes:
-            context.note(f"scale: {note}")
-    elif context.composed.notes:
-        context.note(scale_line(context.composed.config.scale.name, context.composed.notes))
+    context.announce()
     prepared = prepare(context, phases)
     if "train" not in phases:
         check_data_space(context, prepared)

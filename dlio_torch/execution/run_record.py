@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ from dlio_torch.checkpoint.registry import layout_of
 from dlio_torch.config.emit import sources_to_yaml, to_yaml
 from dlio_torch.config.schema import Config
 from dlio_torch.environment.machine import describe
+from dlio_torch.execution.cleanup import Cleanup
 from dlio_torch.execution.context import RunContext
 from dlio_torch.iotrace.recorder.budget import make_budget
+from dlio_torch.iotrace.recorder.self_recording import patterns, recording
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 from dlio_torch.run_directory import run_state
 from dlio_torch.run_directory.checkpoint_folder import make_checkpoint_folder
@@ -79,3 +82,24 @@ def open_recorder(directory: RunDir, config: Config, rank: int) -> Recorder:
     if trace.spans or trace.posix:
         make_budget(directory.events, rank, trace.limit_bytes, trace.limit_files)
     return Recorder(directory.events, rank) if trace.spans else NULL
+
+
+def record_calls(
+    context: RunContext, directory: RunDir, config: Config, places: Sequence[Path], cleanup: Cleanup
+) -> None:
+    """Record the I/O calls of this process and its children until the end of ``cleanup``.
+
+    Args:
+        context: the run.
+        directory: the run directory.
+        config: the resolved configuration.
+        places: folders and files whose calls are recorded, if ``trace.posix_paths`` names none.
+        cleanup: ends the recording.
+
+    Raises:
+        DlioError: the calls cannot be recorded.
+    """
+    trace = config.trace
+    include = patterns([*trace.posix_paths] or places)
+    limit_bytes = trace.posix_limit_bytes
+    cleanup.enter_context(recording(directory.events, rank=context.comm.rank, include=include, limit_bytes=limit_bytes))

@@ -26,13 +26,17 @@ def peak_bytes(config: Config, steps: int, world_size: int) -> int:
         steps: steps of an epoch.
         world_size: number of ranks.
     """
-    options, layout = config.checkpoint, layout_of(config.checkpoint.layout)
-    if layout is None:
-        return 0
+    options = config.checkpoint
     times = saves(options, steps, config.train.epochs)
     if options.restore and config.train.resume is None:
         times += 1  # the checkpoint to restore is written first
-    if not times:
+    return peak_bytes_of(config, times, world_size)
+
+
+def peak_bytes_of(config: Config, times: int, world_size: int) -> int:
+    """Largest number of bytes that a number of checkpoints of all ranks takes at one time; see :func:`peak_bytes`."""
+    options, layout = config.checkpoint, layout_of(config.checkpoint.layout)
+    if layout is None or not times:
         return 0
     fixed, ranks = layout.replaced_bytes(config), layout.saving_ranks(config, world_size)
     kept = min(times, options.keep + 1) if options.keep else times

@@ -150,16 +150,8 @@ def resource_problem(
             f"{format_size(memory)}"
         )
         return _insufficient(check, keys, text, "lower one of these options, or make samples smaller")
-    if wanted.state_bytes > memory:
-        kinds = {"files": "checkpoint.files", "tensorflow": "checkpoint.tensorflow.meta_bytes"}
-        key = kinds.get(config.checkpoint.layout, "checkpoint.state_bytes")
-        text = (
-            f"a rank keeps {format_size(wanted.state_bytes)} of checkpoint content in memory, but this machine has "
-            f"{format_size(memory)}"
-        )
-        return _insufficient(
-            check, [key], text, "lower the size of the state or write_bytes, or choose a smaller scale"
-        )
+    if (excess := checkpoint_memory_problem(config, sources)) is not None:
+        return excess
     if wanted.gradient_bytes > (room := max(memory, _gpu_bytes())):
         text = (
             f"a rank would hold {format_size(wanted.gradient_bytes)} of gradient in memory, but this machine has "
@@ -169,6 +161,26 @@ def resource_problem(
             check, ["train.allreduce_bytes"], text, "lower train.allreduce_bytes, or choose a smaller scale"
         )
     return None
+
+
+def checkpoint_memory_problem(config: Config, sources: Mapping[str, str], rank: int = 0) -> PreconditionError | None:
+    """Returns the error if this machine has less memory than a rank holds to save checkpoints; ``None`` if it has it.
+
+    Args:
+        config: the experiment.
+        sources: where each value was set, for the message.
+        rank: number of the rank.
+    """
+    held, memory = held_bytes(config, rank), memory_in_all()
+    if held <= memory:
+        return None
+    kinds = {"files": "checkpoint.files", "tensorflow": "checkpoint.tensorflow.meta_bytes"}
+    key = kinds.get(config.checkpoint.layout, "checkpoint.state_bytes")
+    text = (
+        f"a rank keeps {format_size(held)} of checkpoint content in memory, but this machine has {format_size(memory)}"
+    )
+    hint = "lower the size of the state or write_bytes, or choose a smaller scale"
+    return _insufficient(ConfigCheck(config, dict(sources)), [key], text, hint)
 
 
 def _gpu_bytes() -> int:
