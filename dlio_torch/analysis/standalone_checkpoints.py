@@ -28,12 +28,14 @@ class RankCheckpoints:
         restores: its loads, in their order; likewise.
         start_bytes: bytes written before the first save.
         device_bytes: bytes that block devices delivered to this process in each load; ``None``: not known.
+        peak_bytes: largest memory that the saves took; ``None``: not known.
     """
 
     saves: list[SaveTimes]
     restores: list[RestoreTimes]
     start_bytes: int
     device_bytes: list[int | None]
+    peak_bytes: int | None
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class ColdLoad:
 def standalone_figures(
     ranks: Sequence[RankCheckpoints], loads: Sequence[ColdLoad], mount: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Parts ``save``, ``restore`` and ``page_cache`` of ``checkpoints`` in the summary, and ``start_bytes``.
+    """Figures of ``checkpoints`` in the summary: parts ``save``, ``restore`` and ``page_cache``, bytes and memory.
 
     Args:
         ranks: results of all ranks, in their order.
@@ -73,6 +75,7 @@ def standalone_figures(
     read = [sum(restore.bytes for restore in load) for load in zip(*filter(None, restores), strict=True)]
     return {
         "start_bytes": sum(rank.start_bytes for rank in ranks),
+        "peak_host_bytes": max((rank.peak_bytes for rank in ranks if rank.peak_bytes is not None), default=None),
         **checkpoint_figures([rank.saves for rank in ranks], restores),
         "page_cache": _page_cache(loads, device, sum(read)) | _memory(mount["file_system"]),
     }

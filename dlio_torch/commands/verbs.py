@@ -57,14 +57,14 @@ VERBS: dict[str, Verb] = {
         ("generate recipe=minimal", "train recipe=minimal loader.num_workers=2 loader.prefetch_factor=4"),
     ),
     "checkpoint": Verb(
-        "save checkpoints and read them back, without training",
-        "recipe=... [saves=10] [loads=10]",
+        "save checkpoints and read them back without training",
+        "recipe=... [saves=10]",
         "Saves the checkpoints of a recipe one after the other, each flushed to the device, drops them from the page "
         "cache and reads them back on all ranks that save, as MLPerf Storage does. The figures are those of the "
         "slowest rank.",
         (
-            "checkpoint recipe=minimal checkpoint=torch_save checkpoint.state_bytes=4MiB saves=3 loads=3",
-            "checkpoint recipe=minimal checkpoint=torch_save checkpoint.root=saved checkpoint.keep=2 --dry-run",
+            "checkpoint recipe=minimal checkpoint=dlio saves=3 loads=3",
+            "checkpoint recipe=minimal checkpoint=torch_save checkpoint.keep=2 --dry-run",
         ),
     ),
     "sweep": Verb(

@@ -96,7 +96,8 @@ def _run(context: RunContext, plan: CheckpointPlan) -> None:
         checkpointer = open_watched(context, SaverSetup(config, folder, comm, recorder), cleanup)
         _save_all(context, plan, checkpointer, recorder)
         restores, device_bytes, loads = _load_all(context, plan, folder, checkpointer, recorder, worker)
-    result = RankCheckpoints(checkpointer.times, restores, checkpointer.start_bytes, device_bytes)
+    saves, start_bytes = checkpointer.times, checkpointer.start_bytes
+    result = RankCheckpoints(saves, restores, start_bytes, device_bytes, checkpointer.peak_bytes)
     ranks = comm.gather_objects(result)
     if ranks is not None:
         with context.watchdog("the results to be written"):
