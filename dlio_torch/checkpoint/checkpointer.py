@@ -109,8 +109,7 @@ class Checkpointer:
             return
         if self.config.after_last and step not in (*self._kept, *self._begun):
             self.save(step, place)
-        self._saver.wait()
-        self._take_finished()
+        self.wait()
 
     def save(self, step: int, place: TrainingPosition | None = None) -> None:
         """Save the checkpoint of ``step``; once it is complete, delete the ones that are not kept.
@@ -129,6 +128,16 @@ class Checkpointer:
         with self._watchdog or contextlib.nullcontext():
             self._save(self._saver, step, place, fsync=self.config.fsync)
 
+    def wait(self) -> None:
+        """Wait until no save runs in the background.
+
+        Raises:
+            DlioError: a save in the background failed.
+        """
+        if self._saver is not None:
+            self._saver.wait()
+            self._take_finished()
+
     def prepare_restore(self) -> None:
         """Write the checkpoint that :meth:`restore` reads, as step 0, and drop it from the page cache.
 
@@ -142,8 +151,7 @@ class Checkpointer:
             return
         # Pages that are not on the device yet cannot be dropped.
         self._save(self._saver, 0, None, fsync=True)
-        self._saver.wait()
-        self._take_finished()
+        self.wait()
         self.times.clear()  # no save of the training
         self._restorable = 0
         self._saver.drop_cached_pages(0)
@@ -164,7 +172,21 @@ class Checkpointer:
         step = self._restorable if self._restorable is not None else (self._kept[-1] if self._kept else None)
         if step is None:
             raise DataError(f"there is no checkpoint in {self._directory} to restore", hint="prepare or save one first")
-        return self._saver.restore(self._directory, step)
+        return self.read(step)
+
+    def read(self, step: int) -> RestoreTimes | None:
+        """Read a checkpoint that this run saved and kept.
+
+        Args:
+            step: of the checkpoint.
+
+        Returns:
+            Times and bytes; ``None`` on a rank that does not save.
+
+        Raises:
+            DataError: a file of it is missing or damaged.
+        """
+        return None if self._saver is None else self._saver.restore(self._directory, step)
 
     def close(self) -> None:
         """Close what is open between checkpoints.

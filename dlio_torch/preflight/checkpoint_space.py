@@ -1,17 +1,18 @@
-"""Preflight check: the file system of the results has space for the checkpoints of a run."""
+"""Preflight check: the folder of the checkpoints can be made, and its file system has space for them."""
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from dlio_torch.checkpoint.registry import layout_of
 from dlio_torch.checkpoint.saves import saves, total_bytes
 from dlio_torch.config.schema import Config
 from dlio_torch.errors import PreconditionError
-from dlio_torch.run_directory.results_folder import folder_name
-from dlio_torch.units import format_size
+from dlio_torch.run_directory.results_folder import check_results_folder, folder_name
+from dlio_torch.units import counted, format_size
 
 
 def peak_bytes(config: Config, steps: int, world_size: int) -> int:
@@ -25,13 +26,17 @@ def peak_bytes(config: Config, steps: int, world_size: int) -> int:
         steps: steps of an epoch.
         world_size: number of ranks.
     """
-    options, layout = config.checkpoint, layout_of(config.checkpoint.layout)
-    if layout is None:
-        return 0
+    options = config.checkpoint
     times = saves(options, steps, config.train.epochs)
     if options.restore and config.train.resume is None:
         times += 1  # the checkpoint to restore is written first
-    if not times:
+    return peak_bytes_of(config, times, world_size)
+
+
+def peak_bytes_of(config: Config, times: int, world_size: int) -> int:
+    """Largest number of bytes that a number of checkpoints of all ranks takes at one time; see :func:`peak_bytes`."""
+    options, layout = config.checkpoint, layout_of(config.checkpoint.layout)
+    if layout is None or not times:
         return 0
     fixed, ranks = layout.replaced_bytes(config), layout.saving_ranks(config, world_size)
     kept = min(times, options.keep + 1) if options.keep else times
@@ -39,13 +44,32 @@ def peak_bytes(config: Config, steps: int, world_size: int) -> int:
     return size + kept * total_bytes(config, world_size) + layout.temporary_bytes(config, ranks)
 
 
-def results_folder(config: Config) -> Path:
-    """Folder of a run's results, which include its checkpoints."""
+def checkpoint_location(config: Config) -> Path:
+    """Folder in which the folder of a run's checkpoints is made: of all runs of the recipe, or of the run."""
+    if config.checkpoint.root is not None:
+        return Path(config.checkpoint.root, folder_name(config.recipe)).expanduser()
     return Path(config.output.dir or Path(config.output.root, folder_name(config.recipe))).expanduser()
 
 
+def checkpoint_root_problem(config: Config, sources: Mapping[str, str]) -> PreconditionError | None:
+    """Returns the error if ``checkpoint.root`` cannot be made or written, without writing; ``None`` if it can.
+
+    Args:
+        config: the experiment.
+        sources: where each value was set, for the message.
+    """
+    root = config.checkpoint.root
+    if root is None or config.checkpoint.layout == "none":
+        return None
+    try:
+        check_results_folder(Path(root), "checkpoint.root", sources["checkpoint.root"], empty=False)
+    except PreconditionError as error:
+        return error
+    return None
+
+
 def checkpoint_space_problem(config: Config, steps: int, world_size: int) -> PreconditionError | None:
-    """Returns the error if the checkpoints do not fit on the file system of the results; ``None`` if they fit.
+    """Returns the error if the checkpoints do not fit on their file system; ``None`` if they fit.
 
     Args:
         config: the experiment.
@@ -53,7 +77,19 @@ def checkpoint_space_problem(config: Config, steps: int, world_size: int) -> Pre
         world_size: number of ranks; all save to one file system.
     """
     needed = peak_bytes(config, steps, world_size)
-    folder = results_folder(config)
+    return space_problem(config, saves(config.checkpoint, steps, config.train.epochs), world_size, needed)
+
+
+def space_problem(config: Config, count: int, world_size: int, needed: int) -> PreconditionError | None:
+    """Returns the error if a number of bytes does not fit on the file system of the checkpoints; ``None`` if it fits.
+
+    Args:
+        config: the experiment.
+        count: number of checkpoints that are saved.
+        world_size: number of ranks.
+        needed: bytes that they take at one time.
+    """
+    folder = checkpoint_location(config)
     try:
         free = shutil.disk_usage(
             next(path for path in (folder, *folder.absolute().parents) if os.path.isdir(path))
@@ -62,15 +98,11 @@ def checkpoint_space_problem(config: Config, steps: int, world_size: int) -> Pre
         return None
     if needed <= free:
         return None
-    options = config.checkpoint
-    saved = (
-        f"{saves(options, steps, config.train.epochs)} checkpoints of {format_size(total_bytes(config, world_size))}"
-    )
     return PreconditionError(
-        f"checkpoint.keep={options.keep}: {saved} take up to {format_size(needed)} at a time in {folder}, but "
-        f"its file system has only {format_size(free)} left",
+        f"checkpoint.keep={config.checkpoint.keep}: {counted(count, 'checkpoint')} of "
+        f"{format_size(total_bytes(config, world_size))} take up to {format_size(needed)} at a time in {folder}, but its file system has only {format_size(free)} left",
         hint=(
-            "set output.root to another file system, lower checkpoint.keep (0 keeps all checkpoints), or choose a "
+            "set checkpoint.root to another file system, lower checkpoint.keep (0 keeps all checkpoints), or choose a "
             "smaller scale"
         ),
     )

@@ -170,8 +170,8 @@ def resource_problem(
             f"{format_size(memory)}"
         )
         return _insufficient(check, keys, text, "lower one of these options, or make samples smaller")
-    if wanted.state_bytes > memory:
-        return _state_problem(check, wanted.state_bytes, ranks, memory)
+    if (excess := checkpoint_memory_problem(config, sources, ranks)) is not None:
+        return excess
     if wanted.gradient_bytes > (room := max(memory, _gpu_bytes())):
         text = (
             f"a rank would hold {format_size(wanted.gradient_bytes)} of gradient in memory, but this machine has "
@@ -183,21 +183,27 @@ def resource_problem(
     return None
 
 
-def _state_problem(check: ConfigCheck, size: int, ranks: NodeRanks, memory: int) -> PreconditionError:
-    config = check.config
+def checkpoint_memory_problem(config: Config, sources: Mapping[str, str], ranks: NodeRanks) -> PreconditionError | None:
+    """Returns the error if this machine has less memory than its ranks hold to save checkpoints; ``None`` if it has it.
+
+    Args:
+        config: the experiment.
+        sources: where each value was set, for the message.
+        ranks: those of this node, which hold checkpoints at the same time.
+    """
+    held, memory = held_bytes(config, ranks.numbers, ranks.world_size), memory_in_all()
+    if held <= memory:
+        return None
     kinds = {"files": "checkpoint.files", "tensorflow": "checkpoint.tensorflow.meta_bytes"}
     described = config.model.described and config.checkpoint.layout not in kinds and not config.checkpoint.state_bytes
     key = "model.num_layers" if described else kinds.get(config.checkpoint.layout, "checkpoint.state_bytes")
     who = "a rank keeps" if len(ranks.numbers) == 1 else f"the {len(ranks.numbers)} ranks of this node keep"
-    remedy = (
-        "start fewer ranks on a node, or lower the number of layers"
-        if described
-        else ("lower the size of the state or write_bytes")
-    )
+    remedy = "start fewer ranks on a node, or lower the number of layers"
+    remedy = remedy if described else "lower the size of the state or write_bytes"
     return _insufficient(
-        check,
+        ConfigCheck(config, dict(sources)),
         [key],
-        f"{who} {format_size(size)} of checkpoint content in memory, but this machine has {format_size(memory)}",
+        f"{who} {format_size(held)} of checkpoint content in memory, but this machine has {format_size(memory)}",
         f"{remedy}, or choose a smaller scale",
     )
 
