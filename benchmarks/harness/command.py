@@ -50,6 +50,7 @@ MEMBERS = (
     "published_studies",
     "gds",
     "au_truth",
+    "checkpoints",
 )
 
 
