@@ -9,6 +9,7 @@ from dlio_torch.checkpoint.base import Layout
 BUILTIN: dict[str, str] = {
     "files": "dlio_torch.checkpoint.layouts.plain_files.layout:FilesLayout",
     "torch_save": "dlio_torch.checkpoint.layouts.plain_files.layout:TorchSaveLayout",
+    "megatron_deepspeed": "dlio_torch.checkpoint.layouts.megatron_deepspeed.layout:MegatronDeepSpeedLayout",
     "tensorflow": "dlio_torch.checkpoint.layouts.tensorflow.layout:TensorFlowLayout",
 }
 """Layout -> class."""

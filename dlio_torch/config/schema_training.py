@@ -117,10 +117,10 @@ class TensorFlowConfig:
 class CheckpointConfig:
     """Checkpoints: content, interval, and the ranks that save."""
 
-    layout: Literal["none", "files", "torch_save", "tensorflow"] = opt(
+    layout: Literal["none", "files", "torch_save", "tensorflow", "megatron_deepspeed"] = opt(
         "none",
         "none: no checkpoints; files: files of given sizes; torch_save: torch.save of a state; tensorflow: the files "
-        "of TensorFlow's Saver",
+        "of TensorFlow's Saver; megatron_deepspeed: the files of Megatron-DeepSpeed for the described model",
         former=("kind", {"torch": "torch_save"}),
     )
     every_steps: int = opt(0, "save after every n-th step; 0: never because of the number of steps", minimum=0)
@@ -141,6 +141,11 @@ class CheckpointConfig:
     restore: bool = opt(False, "before the first step, the ranks that save read a checkpoint of the configured size")
     restore_read_bytes: int = opt(
         0, "size of one read call of a restore; 0: one call for a whole file", unit="B", minimum=0
+    )
+    restore_part: Literal["all", "model"] = opt(
+        "all",
+        "part of a checkpoint of a described model that a restore reads: all, or the model without the optimizer's "
+        "state",
     )
     mtbf_s: float = opt(
         0.0,

@@ -11,6 +11,7 @@ from dlio_torch.config.validate_access import check_access
 from dlio_torch.config.validate_cache import check_cache
 from dlio_torch.config.validate_dataset import check_dataset
 from dlio_torch.config.validate_engine import check_engine
+from dlio_torch.config.validate_layouts import check_layout
 from dlio_torch.config.validate_model import check_job_ranks, check_model
 from dlio_torch.config.validate_mpiio import check_mpiio
 from dlio_torch.config.validate_paths import check_paths
@@ -266,6 +267,7 @@ def _checkpoint(config: Config, check: ConfigCheck) -> None:
             "the list of files that make up a checkpoint is empty",
             "set checkpoint.files=[{name: model, bytes: 4MiB}], or checkpoint.layout=torch_save",
         )
+    check_layout(config, check.fail)
     if saved.layout in ("torch_save", "tensorflow") and not saved.state_bytes:
         check.fail(
             ["checkpoint.layout", "checkpoint.state_bytes"],

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
+from dlio_torch.checkpoint.registry import layout_of
 from dlio_torch.checkpoint.saves import held_bytes
 from dlio_torch.config.check import ConfigCheck
 from dlio_torch.config.schema import Config
@@ -152,7 +153,9 @@ def resource_problem(
         return _insufficient(check, keys, text, "lower one of these options, or make samples smaller")
     if wanted.state_bytes > memory:
         kinds = {"files": "checkpoint.files", "tensorflow": "checkpoint.tensorflow.meta_bytes"}
+        layout = layout_of(config.checkpoint.layout)
         key = kinds.get(config.checkpoint.layout, "checkpoint.state_bytes")
+        key = "model.num_layers" if layout is not None and layout.needs_model else key
         text = (
             f"a rank keeps {format_size(wanted.state_bytes)} of checkpoint content in memory, but this machine has "
             f"{format_size(memory)}"

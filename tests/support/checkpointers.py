@@ -21,6 +21,16 @@ def checkpointer(
     return open_checkpointer(SaverSetup(Config(checkpoint=options), Path(directory), comm, recorder), **more)
 
 
+def job_checkpointers(config: Config, directory: Path, ranks: int, **more: Any) -> list[Checkpointer]:
+    """The checkpointers of the ranks of a described job, in one process."""
+    checkpointers = []
+    for rank in range(ranks):
+        comm = SingleCommunicator()
+        comm.rank, comm.world_size = rank, ranks
+        checkpointers.append(open_checkpointer(SaverSetup(config, directory, comm, NULL), **more))
+    return checkpointers
+
+
 def saved_bytes(saves: Checkpointer, step: int) -> int:
     """Saves a checkpoint; returns its bytes."""
     before = saves.written_bytes

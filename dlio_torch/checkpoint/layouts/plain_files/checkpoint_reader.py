@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import pickle
 from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 
-import torch
-
+from dlio_torch.checkpoint.cached_pages import drop_pages
 from dlio_torch.checkpoint.layouts.plain_files.checkpoint_files import CheckpointFile
+from dlio_torch.checkpoint.torch_files import NOT_RESTORED, load_torch_file
 from dlio_torch.config.opt import LARGEST_CALL
 from dlio_torch.config.schema import CheckpointConfig
 from dlio_torch.errors import DataError
 from dlio_torch.iotrace.recorder.spans import Recorder
-from dlio_torch.syserrors import refused, unreadable
+from dlio_torch.syserrors import unreadable
 
 
 class CheckpointReader:
@@ -44,16 +42,7 @@ class CheckpointReader:
         Raises:
             DlioError: a file cannot be opened (see :mod:`dlio_torch.syserrors`).
         """
-        for file in self._files:
-            path = file.path(folder, step)
-            try:
-                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-                finally:
-                    os.close(descriptor)
-            except OSError as error:
-                raise refused(f"checkpoint file {path} cannot be opened", error) from error
+        drop_pages(file.path(folder, step) for file in self._files)
 
     def read(self, folder: Path, step: int) -> int:
         """Read the checkpoint of ``step`` in ``folder``.
@@ -86,21 +75,13 @@ class CheckpointReader:
                 if not count:
                     raise DataError(
                         f"checkpoint file {path} ends after {done} of {file.size} bytes",
-                        hint="start without train.resume and checkpoint.restore",
+                        hint=NOT_RESTORED,
                     )
                 done += count
         return done
 
     def _load(self, path: Path, file: CheckpointFile) -> int:
-        try:
-            state = torch.load(path, weights_only=True)
-        except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
-            raise DataError(
-                f"checkpoint file {path} is damaged: {str(error).splitlines()[0]}",
-                hint="start without train.resume and checkpoint.restore",
-            ) from error
+        state = load_torch_file(path)
         if state.keys() != self._state_keys | {"step"}:
-            raise DataError(
-                f"checkpoint file {path} holds another state", hint="start without train.resume and checkpoint.restore"
-            )
+            raise DataError(f"checkpoint file {path} holds another state", hint=NOT_RESTORED)
         return path.stat().st_size

@@ -1,0 +1,54 @@
+"""Checks of the layouts of checkpoints that save the state of a described model."""
+
+from __future__ import annotations
+
+from dlio_torch.config.check import Fail
+from dlio_torch.config.schema import Config
+
+_LAYOUT = "checkpoint.layout"
+
+
+def check_layout(config: Config, fail: Fail) -> None:
+    """Refuse a layout without the model that it saves, and jobs that it cannot save.
+
+    Args:
+        config: a complete configuration.
+        fail: raises the error; called with keys, problem and way out.
+
+    Raises:
+        ConfigError: naming the keys, their values and what to change.
+    """
+    layout = config.checkpoint.layout
+    if layout == "megatron_deepspeed":
+        _check_described(config, fail)
+        _check_deepspeed(config, fail)
+    elif config.checkpoint.restore_part == "model":
+        fail(
+            ["checkpoint.restore_part", _LAYOUT],
+            "only the checkpoint of a described model has parts",
+            "set checkpoint.restore_part=all, or checkpoint.layout=megatron_deepspeed",
+        )
+
+
+def _check_described(config: Config, fail: Fail) -> None:
+    if not config.model.described:
+        fail(
+            [_LAYOUT, "model.hidden_size"],
+            "this layout saves the state of a model, but none is described",
+            "set the options of model, or checkpoint.layout=torch_save with checkpoint.state_bytes",
+        )
+
+
+def _check_deepspeed(config: Config, fail: Fail) -> None:
+    if config.parallel.fsdp != "none":
+        fail(
+            [_LAYOUT, "parallel.fsdp"],
+            "DeepSpeed divides the state by ZeRO, not by FSDP",
+            "set parallel.fsdp=none and parallel.zero=3, or checkpoint.layout=torch_save",
+        )
+    if config.model.num_experts:
+        fail(
+            [_LAYOUT, "model.num_experts"],
+            "DeepSpeed saves each expert in a file of its own, which this layout does not write",
+            "set model.num_experts=0, or checkpoint.layout=torch_save",
+        )
