@@ -19,6 +19,7 @@ from typing import Any
 
 from rich.table import Table
 
+from dlio_torch.checkpoint.incomplete import incomplete_checkpoints
 from dlio_torch.compute.calibrate import load_or_measure
 from dlio_torch.config.compose import Composed
 from dlio_torch.config.schema import Config, StorageConfig
@@ -29,6 +30,7 @@ from dlio_torch.errors import MissingPackageError, PreconditionError
 from dlio_torch.files.locked_folder import SHARED_MEMORY, temporary_folder
 from dlio_torch.report.status_line import StatusLine
 from dlio_torch.report.terminal import write
+from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.storage.local import stored_limits
 from dlio_torch.storage.local.device_limits import LEAST_REQUEST, ReadWorkload
 from dlio_torch.supervision import orphan_files
@@ -78,7 +80,7 @@ def doctor(composed: Composed | None, *, json: bool = False, quiet: bool = False
         status.show("checking the folders of data and runs")
         checks += _folders(data, runs)
         status.show("looking for orphaned files")
-        checks += _orphans(composed.config if composed is not None else Config())
+        checks += orphans(composed.config if composed is not None else Config())
         if storage.limits != "off":
             status.show(f"measuring the storage of {data.absolute()}")
             checks += _storage(data, storage)
@@ -137,10 +139,22 @@ def _folders(data: Path, runs: Path) -> Iterator[MachineCheck]:
         yield MachineCheck(name, "note" if little else "ok", f"{folder.absolute()}: {format_size(free)} free")
 
 
-def _orphans(config: Config) -> Iterator[MachineCheck]:
+def orphans(config: Config) -> Iterator[MachineCheck]:
     """Yields the orphaned files of killed commands, which do not disturb a run."""
-    for orphans in orphan_files.find(config):
+    for orphans in (*orphan_files.find(config), *_incomplete(Path.cwd() / config.output.root)):
         yield MachineCheck(orphan_files.KIND, "note", str(orphans))
+
+
+def _incomplete(runs: Path) -> Iterator[orphan_files.OrphanFiles]:
+    """Yields the checkpoints that killed runs did not complete, of all of them together."""
+    killed = [run for run in orphan_files.run_folders(runs) if orphan_files.was_killed(run)]
+    paths = tuple(path for run in killed for path in incomplete_checkpoints(RunDir(run)))
+    if paths:
+        yield orphan_files.OrphanFiles(
+            "incomplete checkpoints of runs that were killed",
+            paths,
+            "train.resume takes the newest complete one; `clean` removes them with their run",
+        )
 
 
 def _storage(data: Path, options: StorageConfig) -> Iterator[MachineCheck]:

@@ -51,6 +51,7 @@ MEMBERS = (
     "gds",
     "au_truth",
     "checkpoint_plans",
+    "checkpoints",
 )
 
 

@@ -9,12 +9,14 @@ have their final names and before older checkpoints are deleted, so it stands fo
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dlio_torch.errors import DataError
 from dlio_torch.files.atomic_file import renamed, temporary_name
+from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.syserrors import refused
 
 VERSION = 1
@@ -114,6 +116,24 @@ def read(path: Path) -> SavedPositions | None:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{path} is damaged: {error}", hint="start the run without train.resume") from error
     return SavedPositions(path, identity, places)
+
+
+def read_all(run: RunDir) -> list[SavedPositions | None]:
+    """Reads the positions of all ranks that save; none if the first one completed no checkpoint.
+
+    Raises:
+        DataError: a file is damaged.
+    """
+    first = read(run.position(0))
+    if first is None:
+        return []
+    return [first, *(read(run.position(rank)) for rank in range(1, first.identity.savers))]
+
+
+def complete_steps(positions: Sequence[SavedPositions | None]) -> set[int]:
+    """Steps whose checkpoint all ranks completed; none without ranks."""
+    steps = [set() if rank is None else set(rank.places) for rank in positions]
+    return set.intersection(*steps) if steps else set()
 
 
 def _check(identity: RunIdentity, places: dict[int, TrainingPosition]) -> None:

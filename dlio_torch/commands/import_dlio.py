@@ -45,6 +45,8 @@ def main(command: Command, launch: Launch) -> int:
         f"{converted.mapped} keys mapped, {len(converted.not_honoured)} not honoured, {len(converted.unknown)} unknown"
     )
     lines = [f"dlio_torch: {name}: {counts}", *(f"  {line}" for line in converted.report())]
+    if converted.words:
+        lines.append(f"dlio_torch: run the recipe with: {converted.command(output or 'FILE.yaml')}")
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write("".join(f"{line}\n" for line in lines))
     return 0

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dlio_torch.checkpoint.position import RunIdentity, SavedPositions, TrainingPosition, read
+from dlio_torch.checkpoint.position import RunIdentity, TrainingPosition, complete_steps, read_all
 from dlio_torch.checkpoint.saves import saving_ranks
 from dlio_torch.config.schema import Config
 from dlio_torch.data.dataset.manifest import data_folder
@@ -79,7 +78,8 @@ def find_resume_point(config: Config, identity: RunIdentity, comm: Communicator)
 
 def _last_checkpoint(path: str, world_size: int) -> ResumePoint:
     run = RunDir.open(path, "train.resume")
-    first = read(run.position(0))
+    positions = read_all(run)
+    first = positions[0] if positions else None
     if first is None:
         raise DataError(
             f"train.resume={path}: the run in this directory has completed no checkpoint",
@@ -92,8 +92,7 @@ def _last_checkpoint(path: str, world_size: int) -> ResumePoint:
             f"run has {world_size}",
             hint=f"start {counted(identity.world_size, 'rank')}, or leave train.resume out",
         )
-    positions = [first, *(read(run.position(rank)) for rank in range(1, identity.savers))]
-    complete = _complete_steps(positions)
+    complete = complete_steps(positions)
     if not complete:
         raise DataError(
             f"train.resume={path}: there is no checkpoint that all "
@@ -107,11 +106,6 @@ def _last_checkpoint(path: str, world_size: int) -> ResumePoint:
             f"train.resume={path}: the ranks of that run have different positions", hint="start without train.resume"
         )
     return ResumePoint(run.path, step, first.places[step], identity)
-
-
-def _complete_steps(positions: Sequence[SavedPositions | None]) -> set[int]:
-    """Steps whose checkpoint all ranks completed."""
-    return set.intersection(*(set() if rank is None else set(rank.places) for rank in positions))
 
 
 def run_identity(

@@ -36,6 +36,11 @@ def literal(name: str) -> str:
     return glob.escape(name).replace("{", "[{]")
 
 
+def matched_numbers(part: str, name: str) -> tuple[int, ...] | None:
+    """Numbers that ``name`` has where one path component of an entry has patterns for them; None if it differs."""
+    return _Part(part).numbers(name)
+
+
 class FileNames:
     """Parsed file list of a marker.
 
@@ -128,11 +133,17 @@ class _Part:
         self._ranges = list(zip(pieces[1::3], pieces[2::3], strict=True))
 
     def matches(self, name: str) -> bool:
+        return self.numbers(name) is not None
+
+    def numbers(self, name: str) -> tuple[int, ...] | None:
+        """Numbers in a name that matches; None for another name."""
         match = self._pattern.fullmatch(name)
-        return match is not None and all(
+        if match is None or not all(
             text == str(int(text)).zfill(len(first)) and int(first) <= int(text) <= int(last or text)
             for text, (first, last) in zip(match.groups(), self._ranges, strict=True)
-        )
+        ):
+            return None
+        return tuple(map(int, match.groups()))
 
 
 def _finished(parts: Parts) -> list[Parts]:

@@ -100,7 +100,8 @@ def space_problem(config: Config, count: int, world_size: int, needed: int) -> P
         return None
     return PreconditionError(
         f"checkpoint.keep={config.checkpoint.keep}: {counted(count, 'checkpoint')} of "
-        f"{format_size(total_bytes(config, world_size))} take up to {format_size(needed)} at a time in {folder}, but its file system has only {format_size(free)} left",
+        f"{format_size(total_bytes(config, world_size))} take up to {format_size(needed)} at a time in {folder}, but "
+        f"its file system has only {format_size(free)} left",
         hint=(
             "set checkpoint.root to another file system, lower checkpoint.keep (0 keeps all checkpoints), or choose a "
             "smaller scale"

@@ -81,7 +81,7 @@ def find(config: Config, *, shared: Path = locked_folder.SHARED_MEMORY, cwd: Pat
     here = cwd or Path.cwd()
     data, runs = here / config.dataset.root, here / config.output.root
     clean = f"`clean recipe={config.recipe or 'NAME'}` removes them"
-    killed = [path for path in run_folders(runs) if _was_killed(path)]
+    killed = [path for path in run_folders(runs) if was_killed(path)]
     temporary = [file for file in unfinished_results(runs) if file.parent not in killed]
     copies, folders = _left_copies(config), locked_folder.orphans(Path(tempfile.gettempdir()))
     groups = (
@@ -219,7 +219,8 @@ def is_held(lock: Path) -> bool:
     return False
 
 
-def _was_killed(run: Path) -> bool:
+def was_killed(run: Path) -> bool:
+    """Whether the processes of a run were killed; only those of this machine can be known."""
     state = run_state.read(RunDir(run).state)
     if state is not None:
         return state.state == "running" and state.host == socket.gethostname() and state.why_early() is not None

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faults import BASE, FaultServer, check, rule
+from faults import BASE, ROOMY, FaultServer, check, rule
 from optional_parts import formats
 
 from dlio_torch.iotrace.events.event_table import read_events
@@ -19,11 +19,6 @@ from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.train.steps import read_steps
 
 CHECKPOINT = ("checkpoint=torch_save", "checkpoint.every_steps=2", "checkpoint.state_bytes=100KiB")
-# The check before the first byte is written is passed, as where another program fills the disk meanwhile.
-ROOMY = (
-    "import shutil; from dlio_torch.execution import pipeline; pipeline.data_space_problem = lambda *_: None; "
-    "shutil.disk_usage = lambda path: shutil._ntuple_diskusage(1 << 40, 0, 1 << 40)"
-)
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,11 @@ from ranks import clean_environ
 _HERE = Path(__file__).parent
 BASE = ("recipe=minimal", "scale=tiny", "output.progress=false", "compute=none", "output.dir=run")
 """Words of a small run."""
+ROOMY = (
+    "import shutil; from dlio_torch.execution import pipeline; pipeline.data_space_problem = lambda *_: None; "
+    "shutil.disk_usage = lambda path: shutil._ntuple_diskusage(1 << 40, 0, 1 << 40)"
+)
+"""A patch with which the check of the space passes, as where another program fills the disk after it."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,7 @@ class Ended:
         err: its standard error.
         left: command lines of processes that it left running.
         failed: calls that the rules let go wrong, rule by rule.
+        matched: calls that the rules are about, likewise.
     """
 
     code: int | str
@@ -41,6 +47,7 @@ class Ended:
     err: str
     left: Sequence[str]
     failed: Sequence[int] = ()
+    matched: Sequence[int] = ()
 
     @property
     def lines(self) -> list[str]:
@@ -132,9 +139,9 @@ class FaultServer:
             answer = json.loads(self._process.stdout.readline())
         if "skip" in answer:
             pytest.skip(answer["skip"])
-        counts = struct.unpack("<16Q", self._counts.read_bytes())[1::2][: len(faults)]
+        counts = struct.unpack("<16Q", self._counts.read_bytes())[: 2 * len(faults)]
         first_ended, *others = answer["ended"]
-        return [Ended(**first_ended, failed=counts), *(Ended(**one) for one in others)]
+        return [Ended(**first_ended, failed=counts[1::2], matched=counts[::2]), *(Ended(**one) for one in others)]
 
     def __enter__(self) -> FaultServer:
         return self

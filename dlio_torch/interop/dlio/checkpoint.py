@@ -7,6 +7,7 @@ import dataclasses
 from dlio_torch.interop.dlio.model import DATATYPES, ModelShape
 from dlio_torch.interop.dlio.recipe import Recipe
 from dlio_torch.interop.dlio.training import interval
+from dlio_torch.interop.dlio.transformer import job, width
 from dlio_torch.interop.dlio.workload import WorkloadFile
 from dlio_torch.units import counted
 
@@ -93,11 +94,12 @@ def _alone(work: WorkloadFile, recipe: Recipe) -> None:
     recipe.set("compute.step_s", max(0.0, pause.value), pause.origin)
     recipe.set("checkpoint.every_steps", 1, "a step is the time between two checkpoints")
     reads = work.integer("checkpoint.num_checkpoints_read", default=-1, minimum=-1)
+    recipe.words = ("checkpoint", f"saves={count}", f"loads={max(0, reads.value)}")
     if reads.value > 0:
         recipe.set("checkpoint.restore", True, reads.origin)
-        work.note(
-            reads.origin,
-            ("the recipe reads one checkpoint, before the first step; DLIO reads checkpoints after the last write"),
+        recipe.differs(
+            "the verb `run` reads one checkpoint, before the first step; DLIO and the verb `checkpoint` read after the "
+            "last write"
         )
     for key in ("steps_between_checkpoints", "epochs_between_checkpoints", "checkpoint_after_epoch"):
         work.dismiss(f"checkpoint.{key}", "DLIO does not use this key with workflow.train: False")
@@ -108,22 +110,7 @@ def _files_of_ranks(work: WorkloadFile, recipe: Recipe, ranks: int) -> None:
     kind = work.text("model.type").value.strip().lower()
     model = _model(work, size.value)
     layered = bool(model.num_layers or model.optimization_groups)
-    if ranks and not model.data:
-        groups, rest = divmod(ranks, model.tensor * model.pipeline)
-        if rest or not groups:
-            raise work.wrong(
-                "model.parallelism",
-                f"tensor {model.tensor} x pipeline {model.pipeline}",
-                f"this product does not divide the {ranks} ranks",
-                f"set --ranks to a multiple of {model.tensor * model.pipeline}",
-            )
-        model = dataclasses.replace(model, data=groups)
-    if layered and not model.data:
-        recipe.differs(
-            "model.parallelism.data is not given, and DLIO derives it from the number of ranks; the sizes are those "
-            f"of {counted(model.tensor * model.pipeline, 'rank')}; import with --ranks=N for other numbers"
-        )
-    model = dataclasses.replace(model, data=max(1, model.data))
+    model = _with_data_ranks(work, recipe, model, ranks, layered)
     transformer = kind == "transformer" and layered
     if transformer and size.given:
         work.note(size.origin, "model.type is transformer, so its layers define the size")
@@ -144,6 +131,8 @@ def _files_of_ranks(work: WorkloadFile, recipe: Recipe, ranks: int) -> None:
         return
     if place.given:
         work.note(place.origin, "model.parallelism defines which ranks save which files")
+    if transformer and _by_formula(work, model) and job(work, recipe, model, ranks):
+        return
     recipe.set("checkpoint.layout", "files", "files of a rank, from model and its parallelism")
     recipe.set("checkpoint.ranks", "all" if model.savers() > 1 else "first", f"{model.savers()} ranks save")
     origin = "model.num_layers, model.transformer, model.parallelism"
@@ -161,13 +150,45 @@ def _files_of_ranks(work: WorkloadFile, recipe: Recipe, ranks: int) -> None:
             recipe.differs(f"without ZeRO, only {model.savers()} of {model.ranks} ranks save in DLIO")
 
 
+def _by_formula(work: WorkloadFile, model: ModelShape) -> bool:
+    """Whether the sizes follow from the transformer, and torch saves them."""
+    listed = model.layer_parameters or model.optimization_groups
+    return not listed and work.text("framework").value != "tensorflow"
+
+
+def _with_data_ranks(work: WorkloadFile, recipe: Recipe, model: ModelShape, ranks: int, layered: bool) -> ModelShape:
+    """The model with the data-parallel degree that follows from the number of ranks."""
+    product = model.tensor * model.pipeline
+    if ranks > product * model.data:
+        groups, rest = divmod(ranks, product)
+        if rest:
+            raise work.wrong(
+                "model.parallelism",
+                f"tensor {model.tensor} x pipeline {model.pipeline}",
+                f"this product does not divide the {ranks} ranks",
+                f"set --ranks to a multiple of {product}",
+            )
+        if model.data:
+            work.note(
+                "model.parallelism.data",
+                f"the recipe divides the model among {ranks} ranks; with these ranks and this degree, DLIO saves parts "
+                "of the model several times",
+            )
+        return dataclasses.replace(model, data=groups)
+    if layered and not model.data:
+        recipe.differs(
+            "model.parallelism.data is not given, and DLIO derives it from the number of ranks; the sizes are those "
+            f"of {counted(product, 'rank')}; import with --ranks=N for other numbers"
+        )
+    return dataclasses.replace(model, data=max(1, model.data))
+
+
 def _model(work: WorkloadFile, size: int) -> ModelShape:
     """Reads DLIO's description of the model; ``data`` is 0 if the file does not give it."""
 
     def whole(*keys: str, default: int, minimum: int = 1) -> int:
         return work.integer(*keys, default=default, minimum=minimum).value
 
-    inner = ("model.transformer", "transformer")
     # A transformer's own number of layers, in old files beside another one, is that of the model.
     layers = whole("transformer.num_layers", "model.transformer.num_layers", default=-1, minimum=-1)
     outer = whole("model.num_layers", "checkpoint.num_layers", default=-1, minimum=-1)
@@ -177,11 +198,11 @@ def _model(work: WorkloadFile, size: int) -> ModelShape:
         num_layers=max(0, layers if layers > 0 else outer),
         layer_parameters=tuple(work.integers("model.layer_parameters", "checkpoint.layer_parameters").value),
         optimization_groups=tuple(work.integers("model.optimization_groups", "checkpoint.optimization_groups").value),
-        vocab_size=whole(*(f"{name}.vocab_size" for name in inner), default=32000),
-        hidden_size=whole(*(f"{name}.hidden_size" for name in inner), default=2048),
-        ffn_hidden_size=whole(*(f"{name}.ffn_hidden_size" for name in inner), default=8192),
-        num_attention_heads=whole(*(f"{name}.num_attention_heads" for name in inner), default=32),
-        num_kv_heads=whole(*(f"{name}.num_kv_heads" for name in inner), default=8),
+        vocab_size=width(work, "vocab_size").value,
+        hidden_size=width(work, "hidden_size").value,
+        ffn_hidden_size=width(work, "ffn_hidden_size").value,
+        num_attention_heads=width(work, "num_attention_heads").value,
+        num_kv_heads=width(work, "num_kv_heads").value,
         model_datatype=work.choice("model.model_datatype", "checkpoint.model_datatype", default="fp16", **kinds).value,
         optimizer_datatype=work.choice(
             "model.optimizer_datatype", "checkpoint.optimizer_datatype", default="fp32", **kinds

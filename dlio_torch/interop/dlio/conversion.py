@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +34,7 @@ class Converted:
         not_honoured: keys that it does not, or not as they stand, and why.
         unknown: keys that DLIO does not have.
         differences: differences between DLIO and the recipe that belong to no single key.
+        words: verb and arguments that do with the recipe what the workload does; empty: the verb ``run``.
     """
 
     text: str
@@ -40,6 +42,13 @@ class Converted:
     not_honoured: tuple[UnusedKey, ...]
     unknown: tuple[UnusedKey, ...]
     differences: tuple[str, ...]
+    words: tuple[str, ...] = ()
+
+    def command(self, path: str) -> str:
+        """The command that runs the recipe at ``path``."""
+        name = path if "/" in path else f"./{path}"
+        verb, *arguments = self.words or ("run",)
+        return " ".join(["python -m dlio_torch", verb, f"recipe={name}", *arguments])
 
     def report(self) -> list[str]:
         """Lines about keys and behaviour of the workload that the recipe does not reproduce."""
@@ -97,20 +106,22 @@ def convert(document: Document, places: Resources, *, strict: bool = False, rank
             (f"{document.label}: DLIO does not know these keys: {listed}"),
             hint=("correct the keys, or import without --strict"),
         )
-    keys = Converted("", work.mapped(), tuple(work.not_honoured()), unknown, tuple(recipe.differences))
+    keys = Converted("", work.mapped(), tuple(work.not_honoured()), unknown, tuple(recipe.differences), recipe.words)
     head = [
         (
             f"Imported from the DLIO workload {Path(document.label).name}; the comment of a value names the key of its "
             "origin."
         )
     ]
+    if keys.words:
+        head.append(f"It runs with: {keys.command('FILE.yaml')}")
     text = comment(head) + "\n" + recipe.body()
     if keys.report():
         text += "\n" + comment(
             [("Keys of the workload that are not in this recipe:"), *(f"  {line}" for line in keys.report())]
         )
     _check(text, document.label)
-    return Converted(text, keys.mapped, keys.not_honoured, keys.unknown, keys.differences)
+    return dataclasses.replace(keys, text=text)
 
 
 def _fit_steps(work: WorkloadFile, recipe: Recipe, label: str, ranks: int) -> None:

@@ -101,6 +101,12 @@ class ModelShape:
         count = self.parameters // parts
         return 3 * (count + 5 * self.hidden_size) * _SIZES[self.optimizer_datatype] if count else 0
 
+    def saved_bytes(self) -> tuple[int, int]:
+        """Bytes that all ranks of a transformer save together: weights, and the optimizer's state."""
+        layers = sum(self.layer_bytes(layer) for layer in range(self.num_layers + 3))
+        copies = self.tensor * (self.data if self.zero_stage == 3 else 1)
+        return layers * copies, self.optimizer_bytes() * self.savers()
+
     def files(self, transformer: bool) -> list[RankFile]:
         """Files of one rank, the same for each rank that saves; their sum over these ranks is exact up to rounding.
 

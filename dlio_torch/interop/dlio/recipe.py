@@ -12,7 +12,8 @@ from dlio_torch.interop.dlio.workload import Value
 _COLUMN = 48
 
 # Groups in the order in which a recipe is read; what is not listed comes after them.
-_ORDER = ("description", "seed", "dataset", "generate", "access", "loader", "train", "compute", "checkpoint")
+_BEFORE = ("description", "seed", "model", "parallel", "dataset", "generate", "access", "loader")
+_ORDER = (*_BEFORE, "train", "compute", "checkpoint")
 
 
 class Recipe:
@@ -23,6 +24,8 @@ class Recipe:
         self._origins: dict[str, str] = {}
         self.differences: list[str] = []
         """Differences between DLIO and the recipe that do not belong to a single key."""
+        self.words: tuple[str, ...] = ()
+        """Verb and arguments that do with the recipe what the workload does; empty: the verb ``run``, without any."""
 
     def set(self, key: str, value: Value[Any] | Any, origin: str = "") -> None:
         """Sets a dotted key.

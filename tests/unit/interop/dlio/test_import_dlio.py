@@ -576,7 +576,9 @@ def test_checkpoints_alone(tmp_path: Path) -> None:
     assert saved.keep == 0
     assert [item.name for item in saved.files] == ["model_states-{step}.pt", "optim_states-{step}.pt"]
     made = converted(WORKLOADS["llama_70b"], ranks=64)
-    assert "the recipe reads one checkpoint" in reasons(made)["checkpoint.num_checkpoints_read"]
+    assert any("the verb `run` reads one checkpoint" in text for text in made.differences)
+    assert made.words == ("checkpoint", "saves=10", "loads=10")
+    assert made.command("mine.yaml") == "python -m dlio_torch checkpoint recipe=./mine.yaml saves=10 loads=10"
     # The tiny scale saves some megabytes.
     small = composed(WORKLOADS["llama_70b"], tmp_path, "scale=tiny", ranks=64).config.checkpoint
     assert sum(item.bytes for item in small.files) < 8 << 20

@@ -1,0 +1,185 @@
+"""Compares saves of checkpoints with those of the DLIO benchmark at equal bytes: time, share of pickling, own share.
+
+One rank saves the weights and the optimizer's state of the same transformer by the calls of DLIO and by each layout of
+this tool, in turns; every file is flushed, and a save is over when it is durable.  What DLIO calls is in
+``benchmarks/saving/dlio.py``.
+
+to DLIO         time for a byte over that of DLIO's ``torch.save`` in the same round; below 1: faster
+serialising     processor time in user mode over the time of the save: pickling, checksums and copies, of all threads
+kernel          processor time in the kernel, likewise; the rest of the save waits for the device
+own share       time of this tool's own code, outside of the calls of libraries and of the system, over the time until
+                training goes on; an upper limit, the least of three more saves
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import tempfile
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from benchmarks.harness.command import alone
+from benchmarks.harness.rounds import Figures, Rounds, Unavailable, interleave, rounds_of, say
+from benchmarks.harness.tables import Missing, Part, Row, Table
+from benchmarks.saving.dlio import Pieces, TorchSave
+from benchmarks.saving.ours import Ours
+from dlio_torch.checkpoint.job.saved_state import job_bytes
+from dlio_torch.config.schema_model import ModelConfig
+from dlio_torch.units import format_size
+
+NAME = "checkpoints"
+PEER = "DLIO, torch.save"
+STREAM = "DLIO, pieces of 32 MiB"
+MODEL = ModelConfig(
+    hidden_size=1024,
+    num_layers=1,
+    num_heads=8,
+    num_kv_heads=8,
+    ffn_hidden_size=2816,
+    vocab_size=4096,
+    dtype="bfloat16",
+    master_weights=True,
+)
+"""8 million elements in both token tables, 13 million in each layer; 14 bytes each."""
+
+QUICK = dataclasses.replace(MODEL, hidden_size=128, ffn_hidden_size=352, vocab_size=512)
+
+DESCRIBED = ("torch_save", "megatron_deepspeed", "dcp", "safetensors")
+"""Layouts that save the tensors of a described model."""
+
+VARIANTS: dict[str, dict[str, tuple[str, list[str]]]] = {
+    "asynchronous saves": {name: ("dcp", [f"checkpoint.async_save={name}"]) for name in ("none", "thread", "process")},
+    "plan cache": {
+        name: ("dcp", [f"checkpoint.plan_cache={value}"]) for name, value in (("off", "false"), ("on", "true"))
+    },
+    "consolidation": {
+        name: ("safetensors", [f"checkpoint.consolidate={value}"])
+        for name, value in (("none", "0"), ("1 thread", "1"), ("4 threads", "4"))
+    },
+}
+"""Layout and options of the ways of each further table, the baseline first."""
+
+Ways = dict[str, Callable[[], Figures]]
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--layers", type=int, default=1, help="transformer layers, each of 180 MB of state")
+
+
+def run(arguments: Namespace) -> Iterator[Part]:
+    model = QUICK if arguments.quick else dataclasses.replace(MODEL, num_layers=arguments.layers)
+    rounds = rounds_of(arguments, 5)
+    with tempfile.TemporaryDirectory(dir=arguments.directory) as made:
+        yield from _layouts(model, Path(made), rounds)
+        for table, variants in VARIANTS.items():
+            yield from _variants(table, variants, model, Path(made), rounds)
+
+
+def model_words(model: ModelConfig) -> list[str]:
+    """The model as options of a command line."""
+    values = dataclasses.asdict(model).items()
+    return [f"model.{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in values]
+
+
+def _layouts(model: ModelConfig, folder: Path, rounds: int) -> Iterator[Part]:
+    say(f"layouts, {format_size(job_bytes(model))}")
+    opened = yield from _open({name: (name, model_words(model)) for name in DESCRIBED} | _sized(model), folder)
+    ways: Ways = {PEER: _peer(TorchSave(model), folder), STREAM: _peer(Pieces(model), folder)}
+    measured = interleave({**ways, **_ways(opened)}, rounds)
+    shares = {
+        name: min(ours.own_share() for _ in range(3)) for name, ours in opened.items() if name in measured.figures
+    }
+    yield from _missing(measured, NAME)
+    title = f"Saves of a model whose state has {format_size(job_bytes(model))}, with fsync."
+    yield Table(NAME, [_layout_row(measured, name, shares.get(name)) for name in measured.figures], title)
+    _close(opened)
+
+
+def _sized(model: ModelConfig) -> dict[str, tuple[str, list[str]]]:
+    """Layouts of files of a given size: the bytes of the model."""
+    size = job_bytes(model)
+    files = f"[{{name: 'model-{{step}}', bytes: {size}, write_bytes: 32MiB}}]"
+    return {
+        "torch_save, state_bytes": ("torch_save", [f"checkpoint.state_bytes={size}"]),
+        "files": ("files", [f"checkpoint.files={files}"]),
+    }
+
+
+def _variants(
+    table: str, variants: Mapping[str, tuple[str, list[str]]], model: ModelConfig, folder: Path, rounds: int
+) -> Iterator[Part]:
+    say(table)
+    words = model_words(model)
+    opened = yield from _open(
+        {name: (layout, [*words, *more]) for name, (layout, more) in variants.items()}, folder, table
+    )
+    measured = interleave(_ways(opened), rounds)
+    yield from _missing(measured, table)
+    baseline = next(iter(measured.figures), "")
+    rows: list[Row] = [
+        {
+            table: name,
+            "stall (s)": measured.spread(name, "stall_s"),
+            "durable (s)": measured.spread(name, "durable_s"),
+            f"stall to {baseline}": measured.ratio(name, "stall_s", baseline),
+            f"durable to {baseline}": measured.ratio(name, "durable_s", baseline),
+            "bytes": int(measured.values(name, "bytes")[0]),
+        }
+        for name in measured.figures
+    ]
+    if rows:
+        yield Table(table.replace(" ", "_"), rows, f"Ways to save: {table}.")
+    _close(opened)
+
+
+def _open(wanted: Mapping[str, tuple[str, list[str]]], folder: Path, where: str = NAME) -> Iterator[Part]:
+    """Opens the layouts that are there, and yields what is missing; returns those that were opened."""
+    opened: dict[str, Ours] = {}
+    for name, (layout, words) in wanted.items():
+        try:
+            opened[name] = Ours(layout, words, folder)
+        except Unavailable as error:
+            yield Missing(name, str(error), where)
+    return opened
+
+
+def _peer(peer: TorchSave | Pieces, folder: Path) -> Callable[[], Figures]:
+    def save() -> Figures:
+        figures = peer.save(folder / "dlio").figures()
+        shutil.rmtree(folder / "dlio")
+        return figures
+
+    return save
+
+
+def _ways(opened: Mapping[str, Ours]) -> Ways:
+    return {name: lambda ours=ours: ours.save().figures() for name, ours in opened.items()}
+
+
+def _missing(measured: Rounds, where: str) -> Iterator[Part]:
+    yield from (Missing(name, why, where) for name, why in measured.dropped.items())
+
+
+def _layout_row(measured: Rounds, name: str, own_share: float | None) -> Row:
+    return {
+        "way": name,
+        "files": int(measured.values(name, "files")[0]),
+        "bytes": int(measured.values(name, "bytes")[0]),
+        "save (s)": measured.spread(name, "durable_s"),
+        "GB/s": measured.spread(name, "gb_per_s"),
+        "to DLIO": measured.ratio(name, "s_per_byte", PEER),
+        "serialising": measured.spread(name, "serialising"),
+        "kernel": measured.spread(name, "kernel"),
+        "own share": own_share,
+    }
+
+
+def _close(opened: Mapping[str, Ours]) -> None:
+    for ours in opened.values():
+        ours.close()
+
+
+if __name__ == "__main__":
+    alone(NAME)

@@ -1,0 +1,1 @@
+"""Saves of checkpoints that benchmarks measure."""

@@ -1,0 +1,141 @@
+"""A save ends at a random moment: the newest complete checkpoint is found, and nothing that is incomplete is loaded."""
+
+from __future__ import annotations
+
+import errno
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from faults import BASE, ROOMY, Ended, FaultServer, check, rule
+
+from dlio_torch import doctor
+from dlio_torch.checkpoint.incomplete import incomplete_checkpoints
+from dlio_torch.checkpoint.position import complete_steps, read_all
+from dlio_torch.checkpoint.registry import BUILTIN
+from dlio_torch.config.compose import compose
+from dlio_torch.run_directory.run_dir import RunDir
+
+FILES = "checkpoint.files=[{name: 'a3-{step}', bytes: 300KB, write_bytes: 100KB}, {name: 'b-{step}.pt', bytes: 50KB}]"
+LAYOUTS = {
+    "torch_save": ["checkpoint.layout=torch_save", "checkpoint.state_bytes=300KB"],
+    "files": ["checkpoint.layout=files", FILES],
+    "tensorflow": ["checkpoint.layout=tensorflow", "checkpoint.state_bytes=300KB"],
+}
+SAVING = ("checkpoint.every_steps=2", "checkpoint.every_epochs=0", "checkpoint.keep=2", "checkpoint.fsync=true")
+CALLS, FOLDER = "open,write,fsync,rename,unlink", "/checkpoints/"
+WRITES = "open,write"
+NEVER = 1 << 30
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A layout, and the numbers of calls on its files that a whole run makes, by kinds of calls."""
+
+    name: str
+    words: list[str]
+    calls: dict[str, int]
+
+    def moment(self, kinds: str, seed: int) -> int:
+        """Number of a random call, the same for equal seeds."""
+        return random.Random(f"{self.name}/{seed}").randint(1, self.calls[kinds])
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultServer]:
+    with FaultServer(tmp_path_factory.mktemp("crashes")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module", params=[name for name in LAYOUTS if name in BUILTIN])
+def layout(request: pytest.FixtureRequest, server: FaultServer, tmp_path_factory: pytest.TempPathFactory) -> Layout:
+    words = [*BASE[:-1], *SAVING, *LAYOUTS[request.param]]
+    kinds = (CALLS, WRITES, "fsync")
+    never = [rule(calls, FOLDER, "kill", NEVER) for calls in kinds]
+    (ended,) = server.run(tmp_path_factory.mktemp("whole"), *words, faults=never)
+    assert ended.code == 0, ended.err
+    return Layout(request.param, words, dict(zip(kinds, ended.matched, strict=True)))
+
+
+def crashed(layout: Layout, server: FaultServer, folder: Path, fault: str) -> tuple[Ended, Ended, set[int]]:
+    """Runs with a fault, and then a run that resumes; returns how they ended, and the steps that are complete."""
+    again = [*layout.words, "output.dir=again", "train.resume=run"]
+    ended, resumed = server.run(folder, *layout.words, "output.dir=run", faults=[fault], then=[again])
+    complete = complete_steps(read_all(RunDir(folder / "run")))
+    if complete:
+        assert resumed.code == 0, resumed.err
+        summary = json.loads((folder / "again/summary.json").read_text(encoding="utf-8"))
+        assert summary["resumed"]["checkpoint_step"] == max(complete)
+    else:
+        check(resumed, 3, "the run in this directory has completed no checkpoint")
+    return ended, resumed, complete
+
+
+def steps_of(paths: list[Path]) -> set[str]:
+    return {path.name for path in paths}
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_killed_save_leaves_the_newest_complete_checkpoint(
+    layout: Layout, seed: int, server: FaultServer, tmp_path: Path
+) -> None:
+    ended, _, complete = crashed(layout, server, tmp_path, rule(CALLS, FOLDER, "kill", layout.moment(CALLS, seed)))
+    assert ended.code == -9, ended
+    run = RunDir(tmp_path / "run")
+    remains = incomplete_checkpoints(run)
+    for path in run.checkpoints.rglob("*"):
+        is_complete = any(f"-{step}" in path.name and not path.name.startswith(".") for step in complete)
+        assert not (is_complete and path in remains), path
+        numbered = any(f"-{step}" in path.name for step in range(2, 9, 2))
+        assert is_complete or path in remains or not numbered, path
+
+
+@pytest.mark.parametrize(
+    ("calls", "number", "code", "line"),
+    [
+        (WRITES, errno.ENOSPC, 3, "No space left on device; free space"),
+        ("fsync", errno.EIO, 1, "Input/output error; check the file system"),
+    ],
+)
+def test_a_save_that_fails_removes_what_it_wrote(
+    calls: str, number: int, code: int, line: str, layout: Layout, server: FaultServer, tmp_path: Path
+) -> None:
+    ended, _, complete = crashed(layout, server, tmp_path, rule(calls, FOLDER, number, layout.moment(calls, 1)))
+    if number == errno.ENOSPC and "torch_save" in layout.name:  # torch drops the number, and the disk has room
+        code, line = 1, "checkpoint file .* cannot be written"
+    check(ended, code, line)
+    assert complete != {6, 8}
+    assert incomplete_checkpoints(RunDir(tmp_path / "run")) == []
+
+
+def test_a_full_disk_leaves_the_newest_complete_checkpoint(layout: Layout, server: FaultServer, tmp_path: Path) -> None:
+    """Three checkpoints do not fit; the check of the space before the run is passed, as where others fill the disk."""
+    small = {"at": str(tmp_path / "small"), "options": "size=800k"}
+    kept = [word.replace("checkpoint.keep=2", "checkpoint.keep=0") for word in layout.words]
+    again = [*kept, "output.dir=again", "train.resume=small/run"]
+    words = [*kept, "output.dir=small/run"]
+    ended, resumed = server.run(tmp_path, *words, mounts=[small], patch=[ROOMY], then=[again])
+    check(ended, 3, "No space left on device")
+    assert resumed.code == 0, resumed.err
+    summary = json.loads((tmp_path / "again/summary.json").read_text(encoding="utf-8"))
+    assert summary["resumed"]["checkpoint_step"] in (2, 4)
+
+
+def test_doctor_names_what_a_killed_save_left(
+    server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [*BASE[:-1], *SAVING, *LAYOUTS["files"]]
+    # The second file of the second checkpoint; the first file has its name.
+    (ended,) = server.run(tmp_path, *words, faults=[rule("open", ".b-4.pt", "kill")])
+    assert ended.code == -9, ended
+    monkeypatch.chdir(tmp_path)
+    composed = compose(words)
+    (finding,) = [check.text for check in doctor.orphans(composed.config) if "incomplete checkpoints" in check.text]
+    (run,) = (tmp_path / "runs/minimal").iterdir()
+    assert finding.startswith(
+        f"1 incomplete checkpoints of runs that were killed, the first is {run}/checkpoints/a3-4; "
+    )
+    assert "train.resume takes the newest complete one" in finding
