@@ -156,7 +156,7 @@ class Layout(ABC):
         return 0
 
     def plan_cost(self, config: Config) -> PlanCost | None:
-        """Plans the checkpoint of about ``checkpoint.planned_ranks`` ranks of the described job; nothing is written.
+        """Plans the checkpoint of at most ``checkpoint.planned_ranks`` ranks of the described job; nothing is written.
 
         Returns:
             The measured cost; ``None``: ranks of this layout need no common plan.

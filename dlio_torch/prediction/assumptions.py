@@ -225,9 +225,18 @@ def _guessed_saves(saved: Checkpoint) -> list[str]:
             "more ranks than the described job has are more data parallelism, which divides the same state; of fewer "
             "ranks than it has, the first ones save"
         )
-    if saved.plans:
+    if saved.plans and saved.cached:
+        lines.append(
+            "plans are cached (checkpoint.plan_cache): each save but the first counts the plan of a rank alone"
+        )
+    elif saved.plans:
         lines.append(
             "the time of the plan of all ranks and the bytes of their plans are in proportion to the number of ranks; "
             "all plans pass the link of the coordinator, to it and back"
+        )
+    if saved.stall_s is not None:
+        lines.append(
+            f"a save in the background stops training for {format_duration(saved.stall_s)}, as measured, in proportion "
+            "to the bytes of a rank, and then slows nothing"
         )
     return lines

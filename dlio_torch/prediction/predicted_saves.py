@@ -6,6 +6,8 @@ A save ends when the bytes of all ranks are durable::
     gather_s   plans of all ranks on the network link of the coordinator, to it and back
     write_s    all ranks that save write at once
     fsync_s    one more request for each file of the rank that has most, if files are flushed
+    stall_s    the whole of it, or of a save in the background the measured stall, in proportion to the bytes of the
+               largest rank, which are copied meanwhile
 """
 
 from __future__ import annotations
@@ -56,6 +58,8 @@ class Checkpoint:
         all_ranks: whether every rank saves, or the first alone.
         job: the described job whose ranks save amounts of their own; None: all save as many bytes.
         flushed: whether files are flushed to the device.
+        cached: whether only the first save is planned by all ranks.
+        stall_s: measured time in which training stands still for a save in the background; None: until it is durable.
     """
 
     bytes: float
@@ -64,10 +68,12 @@ class Checkpoint:
     all_ranks: bool
     job: JobSaves | None = None
     flushed: bool = False
+    cached: bool = False
+    stall_s: float | None = None
 
     @property
     def plans(self) -> PlanCost | None:
-        """Cost of the common plan of the ranks; None: they need none."""
+        """Cost of the plan of all ranks; None: they need none."""
         return None if self.job is None else self.job.cost
 
     def files(self, ranks: int) -> list[list[float]]:
@@ -94,11 +100,20 @@ class PredictedSave:
     gather_s: float
     write_s: float
     fsync_s: float
+    stall_s: float | None = None
 
     @property
     def seconds(self) -> float:
         """Time until the checkpoint is durable."""
         return self.plan_s + self.gather_s + self.write_s + self.fsync_s
+
+    def paused_s(self, between_s: float) -> float:
+        """Time in which training stands still; a save waits for the one before.
+
+        Args:
+            between_s: training time from one save to the next.
+        """
+        return self.seconds if self.stall_s is None else max(self.stall_s, self.seconds - between_s)
 
 
 def checkpoint_of(config: Config, summary: Mapping[str, Any]) -> Checkpoint | None:
@@ -121,8 +136,16 @@ def checkpoint_of(config: Config, summary: Mapping[str, Any]) -> Checkpoint | No
         every_epochs=options.every_epochs,
         all_ranks=job is not None or options.ranks == "all",
         job=job,
-        flushed=options.fsync,
+        flushed=options.fsync or (options.layout == "dcp" and options.sync_files),
+        cached=options.plan_cache,
+        stall_s=None if options.async_save == "none" else _stall_s(summary["checkpoints"]),
     )
+
+
+def _stall_s(measured: Mapping[str, Any]) -> float:
+    """Mean time in which a save kept the training from its next step; 0 where no save was in a measured step."""
+    times = (measured.get("save") or {}).get("stall_s") or measured.get("duration_s") or {}
+    return float(times.get("mean", 0.0))
 
 
 def predicted_save(saved: Checkpoint, system: SystemConfig, cluster: Cluster, ranks: int) -> PredictedSave:
@@ -139,7 +162,7 @@ def predicted_save(saved: Checkpoint, system: SystemConfig, cluster: Cluster, ra
     files = saved.files(ranks)
     sizes = [sum(sizes) for sizes in files]
     cost = saved.plans
-    share = 0.0 if cost is None else len(files) / cost.ranks
+    share = 0.0 if cost is None or saved.cached else len(files) / cost.ranks
     rate = system.network_bytes_per_s
     return PredictedSave(
         ranks=len(files),
@@ -149,6 +172,7 @@ def predicted_save(saved: Checkpoint, system: SystemConfig, cluster: Cluster, ra
         gather_s=2 * share * cost.plan_bytes / rate if cost is not None and rate else 0.0,
         write_s=checkpoint_s(cluster, sizes),
         fsync_s=max(map(len, files)) * system.request_latency_s if saved.flushed else 0.0,
+        stall_s=None if saved.stall_s is None else saved.stall_s * max(sizes) / saved.bytes,
     )
 
 

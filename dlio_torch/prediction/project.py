@@ -184,7 +184,7 @@ def _row(workload: RankWorkload, system: SystemConfig, question: Question, ranks
         save = predicted_save(saved, system, cluster(), ranks)
         # Steps of an epoch are known where there is at least one.
         interval = saved.every_steps or saved.every_epochs * batches
-        part = save.seconds / interval if interval else None
+        part = save.paused_s(interval * simulated.step_s) / interval if interval else None
     step = simulated.step_s + (part or 0.0)
     spent = simulated.step_s / step
     requested = workload.compute_ratio

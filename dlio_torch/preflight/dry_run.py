@@ -118,11 +118,17 @@ def _training(config: Config, fmt: Format, sampler: Plan, world_size: int) -> It
         yield _page_cache(config)
     yield from job_lines(config, world_size)
     yield _checkpoints(config, steps, world_size)
-    yield from checkpoint_plan_lines(config)
+    yield from _job_checkpoint(config, steps)
     yield (
         f"memory: about {format_size(held_batch_bytes(config, fmt, sampler))} of batches per rank, in addition to torch"
     )
     yield f"time: at least {format_duration(compute)} of emulated compute per rank, plus generating, reading and saving"
+
+
+def _job_checkpoint(config: Config, steps: int) -> Iterator[str]:
+    """Lines on one checkpoint of the described job with all its ranks; none if no model is described."""
+    if config.model.described:
+        yield from checkpoint_plan_lines(config, peak_bytes(config, steps, config.parallel.world_size))
 
 
 def _page_cache(config: Config) -> str:

@@ -83,11 +83,23 @@ def _table(rows: Sequence[Row]) -> Table:
 def _saves_table(rows: Sequence[Row]) -> Table:
     """One checkpoint at each number of ranks: its bytes, and the parts of its time."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for name in ("ranks", "saving", "bytes", "largest rank", "plan", "gather", "write", "fsync", "durable after"):
+    for name in (
+        "ranks",
+        "saving",
+        "bytes",
+        "largest rank",
+        "plan",
+        "gather",
+        "write",
+        "fsync",
+        "durable after",
+        "stall",
+    ):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         if (save := row.checkpoint) is not None:
-            parts = (save.plan_s, save.gather_s, save.write_s, save.fsync_s, save.seconds)
+            stall = save.seconds if save.stall_s is None else save.stall_s
+            parts = (save.plan_s, save.gather_s, save.write_s, save.fsync_s, save.seconds, stall)
             sizes = (format_size(save.bytes), format_size(save.largest_bytes))
             table.add_row(f"{row.ranks}", f"{save.ranks}", *sizes, *map(format_duration, parts))
     return table

@@ -10,7 +10,7 @@ from dlio_torch.checkpoint.job.parameters import EMBEDDING
 from dlio_torch.checkpoint.job.ranks import Shard, data_ranks, fsdp_ranks, rank_shards
 from dlio_torch.checkpoint.job.saved_state import bytes_per_parameter, rank_bytes, rank_state
 from dlio_torch.checkpoint.layouts.dcp.rank_files import folder_of, ownership_entries
-from dlio_torch.checkpoint.plan_cost import PlanCost, planned_job
+from dlio_torch.checkpoint.plan_cost import PlanCost
 from dlio_torch.config.schema import Config
 from dlio_torch.config.schema_model import ParallelConfig
 
@@ -68,9 +68,9 @@ class DcpLayout(Layout):
         from dlio_torch.checkpoint.layouts.dcp.simulated_ranks import SimulatedRanks
 
         options = config.checkpoint
-        part, ranks = planned_job(config.parallel, options.planned_ranks)
+        ranks = min(options.planned_ranks, config.parallel.world_size)
         writer = {"thread_count": options.thread_count, "single_file_per_rank": options.single_file_per_rank}
-        return SimulatedRanks(config.model, part, ranks).cost(folder_of(Path("checkpoints"), 0), writer)
+        return SimulatedRanks(config.model, config.parallel, ranks).cost(folder_of(Path("checkpoints"), 0), writer)
 
     def held_bytes(self, config: Config, rank: int) -> int:
         """Bytes of the state, once more for the copy of a save in the background, or for a restore."""

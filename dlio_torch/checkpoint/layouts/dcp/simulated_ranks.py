@@ -6,16 +6,20 @@ the content of the tensors is left out, and files are counted instead of written
 
 from __future__ import annotations
 
+import logging
 import pickle
 import statistics
 import time
-from collections import defaultdict
+from collections import ChainMap, defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint import default_planner
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner, create_default_global_save_plan
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import SavePlan, WriteItem, WriteItemType
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.serialization import skip_data
@@ -44,7 +48,6 @@ class SimulatedRanks:
         self.plans: list[SavePlan] = []
         self.local_s: list[float] = []
         self.values: dict[str, Any] = {}
-        self._data = parallel.data
         for rank in range(ranks):
             planner = save_planner(model, parallel, rank)
             start = time.perf_counter()
@@ -60,24 +63,50 @@ class SimulatedRanks:
             writer_options: arguments of ``FileSystemWriter``.
         """
         files = CountedFiles()
-        writer = _CountingWriter(directory, files, writer_options)
-        gathered = [pickle.dumps(plan) for plan in self.plans]
+        writer, planner = _CountingWriter(directory, files, writer_options), _FirstRanksPlanner()
+        plan_bytes = sum(len(pickle.dumps(plan)) for plan in self.plans)
         start = time.perf_counter()
-        plans, metadata = DefaultSavePlanner().create_global_plan(self.plans)
+        plans, metadata = planner.create_global_plan(self.plans)
         plans = writer.prepare_global_plan(plans)
-        seconds = time.perf_counter() - start
+        seconds = time.perf_counter() - start - planner.repeated_s
         writer.finish(metadata, [writer.results(plan, self.values) for plan in plans])
         metadata_bytes = files.sizes.pop(".metadata")
         return PlanCost(
             ranks=len(plans),
-            data=self._data,
             tensors=sum(len(plan.items) for plan in self.plans),
             local_s=statistics.median(self.local_s),
             global_s=seconds,
-            plan_bytes=sum(map(len, gathered)),
+            plan_bytes=plan_bytes,
             metadata_bytes=metadata_bytes,
             sizes=_by_rank(files.sizes, len(plans), metadata_bytes),
         )
+
+
+class _FirstRanksPlanner(DefaultSavePlanner):
+    """Makes the plan of the first ranks of a job, also where the other ranks hold the rest of each tensor.
+
+    The library refuses such a plan when it is complete, after all the work.
+
+    Attributes:
+        repeated_s: seconds in which the plan was made again, because the library had refused it.
+    """
+
+    repeated_s = 0.0
+
+    def create_global_plan(self, all_plans: list[SavePlan]) -> tuple[list[SavePlan], Metadata]:
+        log = logging.getLogger(default_planner.__name__)
+        level = log.level
+        log.setLevel(logging.ERROR)  # a warning for each tensor
+        try:
+            return super().create_global_plan(all_plans)
+        except ValueError:
+            start = time.perf_counter()
+            plans, metadata = create_default_global_save_plan(self._dedup_save_plans(all_plans))
+            mappings = dict(ChainMap(*(plan.planner_data for plan in plans)))
+            self.repeated_s = time.perf_counter() - start
+            return plans, replace(metadata, planner_data=mappings)
+        finally:
+            log.setLevel(level)
 
 
 class _ItemData(DefaultSavePlanner):
