@@ -47,7 +47,7 @@ def _memory(results: Sequence[TrainResult]) -> dict[str, Any]:
     if not known:
         saved = any(result.saves for result in results)
         why = (
-            "no save was long enough for a sample, or the system tells no memory"
+            "no save raised the memory of the trainer to a new peak, or the system does not tell it"
             if saved
             else "no checkpoint was saved"
         )

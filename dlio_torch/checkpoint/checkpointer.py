@@ -80,6 +80,8 @@ class Checkpointer:
         """
         if self._begun:
             self._take_finished()
+        if self._begun:
+            self._memory.sample()
         by_step = self.config.every_steps > 0 and step % self.config.every_steps == 0
         by_epoch = self.config.every_epochs > 0 and last_of_epoch and epoch % self.config.every_epochs == 0
         return self.saves and (by_step or by_epoch)
@@ -124,9 +126,14 @@ class Checkpointer:
         """
         if self._saver is None:
             return
-        self._memory.begin()
+        if not self._begun:
+            self._memory.begin()
         with self._watchdog or contextlib.nullcontext():
             self._save(self._saver, step, place, fsync=self.config.fsync)
+        if self._begun:
+            self._memory.sample(at_once=True)
+        else:
+            self._memory.end_synchronous()
 
     def wait(self) -> None:
         """Wait until no save runs in the background.
@@ -194,7 +201,6 @@ class Checkpointer:
         Raises:
             DlioError: the last bytes cannot be written.
         """
-        self._memory.close()
         if self._saver is not None:
             self._saver.close()
 
@@ -223,8 +229,6 @@ class Checkpointer:
                 self._positions.write(times.step, place, [times.step] if self._replaces else self._kept)
             for step in surplus:
                 self._saver.discard(step)
-        if not self._begun:
-            self._memory.end()
 
     def _retention(self, step: int) -> tuple[list[int], list[int]]:
         """Steps of the checkpoints to delete, and of those to keep, when the checkpoint of ``step`` is complete."""

@@ -1,22 +1,25 @@
-"""Samples how much memory a rank's saves take while they run."""
+"""Memory that a rank's saves take, read from ``/proc`` by the trainer itself: no thread of its own disturbs a save."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-_PERIOD_S = 0.02
+_PERIOD_NS = 20_000_000
 _KIB = 1024
 
 
 class SaveMemory:
     """Peak memory of saves above the level before them.
 
-    Counted are the anonymous and shared pages of this process and the anonymous pages of the saver's other processes,
-    whose shared pages belong to this process, too.  Pages of mapped files do not count, as the kernel can drop them.
-    A thread samples while a save runs; at other times it sleeps.  What the training itself allocates meanwhile, for
-    example for batches ahead, counts as well.
+    A save in the background is sampled when the training goes on, and then after steps, at most every 20 ms.  Counted
+    are the anonymous and shared pages of this process and the anonymous pages of the saver's other processes, whose
+    shared pages belong to this process, too.  Pages of mapped files do not count, as the kernel can drop them.  What
+    the training itself allocates meanwhile, for example for batches ahead, counts as well.
+
+    A synchronous save leaves no time for samples.  Its peak is known if it raised the largest resident set that this
+    process ever had (``VmHWM``).
 
     Args:
         processes: returns the ids of the saver's other processes.
@@ -24,60 +27,54 @@ class SaveMemory:
 
     def __init__(self, processes: Callable[[], Sequence[int]]) -> None:
         self.peak_bytes: int | None = None
-        """Largest memory above the level before; ``None``: no save was long enough for a sample, or it is not known."""
+        """Largest memory above the level before; ``None``: not known of any save."""
         self._processes = processes
-        self._level: int | None = None  # when the save began
-        self._running = threading.Event()
-        self._closed = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._before: Mapping[str, int] = {}
+        self._level: int | None = None  # of the memory that samples count, when the save began
+        self._sampled_ns = 0
 
     def begin(self) -> None:
-        """Start sampling, unless an earlier save still runs."""
-        if self._running.is_set():
+        """Note the level before a save, while no other one runs."""
+        self._before = resident_bytes("self")
+        self._level = self._held_bytes(self._before)
+
+    def end_synchronous(self) -> None:
+        """Take the peak of a save that is complete when the training goes on."""
+        after, peak = resident_bytes("self"), self._before.get("VmHWM")
+        if peak is not None and after.get("VmHWM", peak) > peak:
+            self._take(after["VmHWM"] - self._before["VmRSS"])
+
+    def sample(self, *, at_once: bool = False) -> None:
+        """Sample while a save goes on in the background.
+
+        Args:
+            at_once: sample also if the last sample is recent.
+        """
+        now = time.perf_counter_ns()
+        if not at_once and now - self._sampled_ns < _PERIOD_NS:
             return
-        self._level = self._held_bytes()
-        if self._level is None:
-            return
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._sample_saves, name="save memory", daemon=True)
-            self._thread.start()
-        self._running.set()
+        self._sampled_ns = now
+        held = self._held_bytes(resident_bytes("self"))
+        if held is not None and self._level is not None:
+            self._take(held - self._level)
 
-    def end(self) -> None:
-        """Stop sampling, as no save runs any more."""
-        self._running.clear()
+    def _take(self, size: int) -> None:
+        before = () if self.peak_bytes is None else (self.peak_bytes,)
+        self.peak_bytes = max(0, size, *before)
 
-    def close(self) -> None:
-        """End the thread."""
-        self._closed.set()
-        self._running.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _sample_saves(self) -> None:
-        while self._running.wait() and not self._closed.wait(_PERIOD_S):
-            # Read the level first: the next save may begin while this sample is taken.
-            level, held = self._level, self._held_bytes()
-            if self._running.is_set() and level is not None and held is not None:
-                before = () if self.peak_bytes is None else (self.peak_bytes,)
-                self.peak_bytes = max(0, held - level, *before)
-
-    def _held_bytes(self) -> int | None:
-        pages = resident_bytes("self", ("RssAnon", "RssShmem"))
-        if pages is None:
+    def _held_bytes(self, pages: Mapping[str, int]) -> int | None:
+        if not {"RssAnon", "RssShmem"} <= pages.keys():
             return None
         # A process that has ended meanwhile holds nothing.
-        others = [resident_bytes(str(pid), ("RssAnon",)) for pid in self._processes()]
-        return pages + sum(size for size in others if size is not None)
+        others = [resident_bytes(str(pid)) for pid in self._processes()]
+        return pages["RssAnon"] + pages["RssShmem"] + sum(other.get("RssAnon", 0) for other in others)
 
 
-def resident_bytes(pid: str, kinds: Sequence[str]) -> int | None:
-    """Resident memory of a process, of the kinds that ``/proc/<pid>/status`` names; ``None`` where it is not told."""
+def resident_bytes(pid: str) -> dict[str, int]:
+    """Resident memory of a process by kind, as ``/proc/<pid>/status`` names it; empty where it is not told."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
-        return None
-    values = dict(line.split(":", 1) for line in lines if ":" in line)
-    if not all(kind in values for kind in kinds):
-        return None
-    return sum(int(values[kind].split()[0]) * _KIB for kind in kinds)
+        return {}
+    values = dict(line.split(":", 1) for line in lines if line.startswith(("Vm", "Rss")))
+    return {kind: int(value.split()[0]) * _KIB for kind, value in values.items()}

@@ -28,7 +28,7 @@ class BackgroundSaver:
         gate: called by the thread, with folder and step, before it writes; a test blocks here or raises.
     """
 
-    gate: Callable[[Path, int], None] = staticmethod(lambda folder, step: None)
+    gate: Callable[[Path, int], object] = staticmethod(lambda folder, step: None)
 
     def __init__(self, inner: Saver, directory: Path) -> None:
         self._inner, self._directory = inner, directory

@@ -1,4 +1,4 @@
-"""Memory of saves: what a save allocates while it runs, in this process and in the saver's others."""
+"""Memory of saves: what a save holds while it runs, in this process and in the saver's others."""
 
 from __future__ import annotations
 
@@ -7,62 +7,81 @@ import threading
 from pathlib import Path
 
 import pytest
+from background_saver import PATH, BackgroundSaver
+from checkpointers import checkpointer
 
 from dlio_torch.checkpoint import save_memory
+from dlio_torch.checkpoint.registry import BUILTIN
 from dlio_torch.checkpoint.save_memory import SaveMemory, resident_bytes
+from dlio_torch.config.schema import CheckpointConfig
 
-pytestmark = pytest.mark.skipif(
-    resident_bytes("self", ("RssAnon",)) is None, reason="/proc/self/status names no resident memory"
-)
 SIZE = 32 << 20
+needs_status = pytest.mark.skipif(
+    not {"RssAnon", "RssShmem", "VmHWM"} <= resident_bytes("self").keys(), reason="/proc tells no resident memory"
+)
 
 
-def sampled(memory: SaveMemory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waits until memory was read once more after its level."""
-    read = threading.Event()
-
-    def reading(pid: str, kinds: tuple[str, ...]) -> int | None:
-        size = resident_bytes(pid, kinds)
-        if threading.current_thread().name == "save memory":
-            read.set()
-        return size
-
-    monkeypatch.setattr(save_memory, "resident_bytes", reading)
-    for _ in range(2):  # the first sample may have begun before
-        read.clear()
-        assert read.wait(60)
-
-
-def test_what_a_save_holds_is_its_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+@needs_status
+def test_what_a_save_in_the_background_holds_is_its_peak() -> None:
     memory = SaveMemory(list)
     memory.begin()
     staged = b"x" * SIZE
-    sampled(memory, monkeypatch)
-    memory.end()
-    memory.close()
+    memory.sample(at_once=True)
     assert memory.peak_bytes is not None
     assert len(staged) <= memory.peak_bytes < 2 * SIZE
+    peak = memory.peak_bytes
+    del staged
+    memory.sample(at_once=True)
+    assert memory.peak_bytes == peak
 
 
-def test_processes_of_the_saver_count(monkeypatch: pytest.MonkeyPatch) -> None:
+@needs_status
+def test_processes_of_the_saver_count() -> None:
     others: list[int] = []
     memory = SaveMemory(lambda: others)
     memory.begin()
     others.append(os.getpid())  # a process that saves appears while a save runs
-    sampled(memory, monkeypatch)
-    memory.close()
+    memory.sample(at_once=True)
     assert memory.peak_bytes is not None
     assert memory.peak_bytes > SIZE  # the memory of a whole Python process with torch or numpy
 
 
-def test_no_sample_no_figure() -> None:
+def test_a_synchronous_save_is_known_by_a_new_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    readings = [{"VmHWM": 900, "VmRSS": 500}, {"VmHWM": 900, "VmRSS": 600}, {"VmHWM": 900, "VmRSS": 600}]
+    monkeypatch.setattr(save_memory, "resident_bytes", lambda pid: readings.pop(0))
     memory = SaveMemory(list)
     memory.begin()
-    memory.end()
-    memory.close()
+    memory.end_synchronous()
+    assert memory.peak_bytes is None  # the trainer held more before, so this save may have held 0 to 400
+    memory.begin()
+    readings.append({"VmHWM": 1000, "VmRSS": 600})
+    memory.end_synchronous()
+    assert memory.peak_bytes == 400
+
+
+def test_a_system_that_tells_no_memory_gives_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(save_memory, "resident_bytes", lambda pid: {})
+    memory = SaveMemory(list)
+    memory.begin()
+    memory.sample(at_once=True)
+    memory.end_synchronous()
     assert memory.peak_bytes is None
 
 
 def test_a_process_that_has_ended_holds_nothing() -> None:
-    assert resident_bytes(str(2**22 + 1), ("RssAnon",)) is None
-    assert not Path("/proc/4194305").exists()
+    assert resident_bytes(str(2**22 + 1)) == {}
+
+
+@needs_status
+def test_a_checkpointer_samples_when_the_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(BUILTIN, "torch_save", PATH)
+    written = threading.Event()
+    monkeypatch.setattr(BackgroundSaver, "gate", staticmethod(lambda folder, step: written.wait(60)))
+    others = iter([[], [os.getpid()]])  # a process that saves appears after the begin of the save
+    monkeypatch.setattr(BackgroundSaver, "processes", lambda self: next(others), raising=False)
+    saves = checkpointer(CheckpointConfig(layout="torch_save", every_steps=1, state_bytes=4096), tmp_path)
+    saves.save(1)
+    written.set()
+    saves.end(1)
+    assert saves.peak_bytes is not None
+    assert saves.peak_bytes > SIZE
