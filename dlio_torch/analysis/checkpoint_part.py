@@ -28,7 +28,7 @@ def checkpoint_part(results: Sequence[TrainResult]) -> dict[str, Any]:
     return {
         **checkpoint_figures(saves, restores),
         **save_effects(ranks, [result.saves for result in results]),
-        **_memory(results),
+        **peak_memory([result.save_peak_bytes for result in results], saved=any(result.saves for result in results)),
     }
 
 
@@ -40,12 +40,16 @@ def measured_saves(steps: RankSteps, saves: Sequence[SaveTimes]) -> Iterator[Sav
     yield from (times for times in saves if first <= times.start_ns <= last)
 
 
-def _memory(results: Sequence[TrainResult]) -> dict[str, Any]:
-    """Peak memory of saves, on the rank that took most."""
-    known = [result.save_peak_bytes for result in results if result.save_peak_bytes is not None]
+def peak_memory(peaks: Sequence[int | None], *, saved: bool) -> dict[str, Any]:
+    """Peak memory of saves, on the rank that took most.
+
+    Args:
+        peaks: of each rank; ``None``: not known.
+        saved: whether a rank saved.
+    """
+    known = [peak for peak in peaks if peak is not None]
     why = None
     if not known:
-        saved = any(result.saves for result in results)
         why = (
             "no save raised the memory of the trainer to a new peak, or the system does not tell it"
             if saved

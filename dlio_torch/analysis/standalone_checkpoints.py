@@ -8,6 +8,7 @@ from typing import Any
 
 from dlio_torch.analysis.cache import counts_device
 from dlio_torch.analysis.checkpoint_figures import checkpoint_figures
+from dlio_torch.analysis.checkpoint_part import peak_memory
 from dlio_torch.analysis.distribution import distribution
 from dlio_torch.checkpoint.save_times import RestoreTimes, SaveTimes
 from dlio_torch.storage.cache_state import CachePreparation, FileShares
@@ -75,7 +76,9 @@ def standalone_figures(
     read = [sum(restore.bytes for restore in load) for load in zip(*filter(None, restores), strict=True)]
     return {
         "start_bytes": sum(rank.start_bytes for rank in ranks),
-        "peak_host_bytes": max((rank.peak_bytes for rank in ranks if rank.peak_bytes is not None), default=None),
+        "slowdown": None,
+        "slowdown_why": "no step was trained",
+        **peak_memory([rank.peak_bytes for rank in ranks], saved=True),
         **checkpoint_figures([rank.saves for rank in ranks], restores),
         "page_cache": _page_cache(loads, device, sum(read)) | _memory(mount["file_system"]),
     }

@@ -158,7 +158,7 @@ def sections(view: View) -> list[Section]:
         section_steps.step_section(view),
         section_steps.breakdown_section(view),
         section_stalls.stall_section(view),
-        *section_checkpoints.checkpoint_sections(view.summary),
+        *section_checkpoints.checkpoint_sections(view.summary or view.standalone),
         *section_goodput.goodput_sections(view.summary),
         section_overlap.overlap_section(view),
         section_calls.call_section(view),

@@ -17,6 +17,7 @@ from dlio_torch import cli
 from dlio_torch.checkpoint.layouts.plain_files.saver import PlainSaver
 from dlio_torch.errors import DataError, PreconditionError
 from dlio_torch.report.html.run.gather import gather
+from dlio_torch.report.html.run.section_checkpoints import checkpoint_sections
 from dlio_torch.run_directory import run_state
 from dlio_torch.run_directory.run_dir import RunDir
 
@@ -227,6 +228,8 @@ def test_report_and_compare_say_what_kind_of_run_it_is(capsys: pytest.CaptureFix
     view = gather(Path("run").absolute())
     assert len(view.missing) == 1
     assert "verb checkpoint" in view.missing[0]
+    [section] = checkpoint_sections(view.standalone)
+    assert section.title == "Checkpoints"
     assert set(view.recording.events.frame["op"]) >= {"checkpoint", "restore", "write", "fsync", "read"}
     assert cli.main(["compare", "run", "run"]) == 3
     assert "repeat the run with trace.posix=true" in error_line(capsys)

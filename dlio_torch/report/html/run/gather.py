@@ -60,7 +60,8 @@ def gather(path: Path) -> View:
         )
     summary = _summary(directory, missing)
     steps = _steps(directory, summary, missing)
-    has_steps = steps is not None or _is_standalone(directory)
+    standalone = _standalone(directory)
+    has_steps = steps is not None or standalone is not None
     lacking = [name for name in directory.missing() if name != "steps.csv" or not has_steps]
     missing += [f"{name} is missing: {_WHY.get(name, 'the run did not write it')}" for name in lacking]
     environment, config = _json(directory, directory.environment, missing), _text(directory.config, missing)
@@ -75,6 +76,7 @@ def gather(path: Path) -> View:
         sources=sources,
         steps=steps,
         missing=tuple(missing),
+        standalone=standalone,
     )
 
 
@@ -100,10 +102,10 @@ def _json(directory: RunDir, path: Path, missing: list[str]) -> Mapping[str, Any
 def _summary(directory: RunDir, missing: list[str]) -> Mapping[str, Any] | None:
     """Reads the run's summary; None if its version cannot be shown by this package."""
     value = _json(directory, directory.summary, missing)
-    if value is not None and value.get("schema") == standalone_checkpoints.SCHEMA:
+    if _standalone(directory) is not None:
         missing.append(
-            "this run saved checkpoints and read them back without training (verb checkpoint): it has no steps, and "
-            "the figures of its saves and loads are in summary.json"
+            "this run saved checkpoints and read them back without training (verb checkpoint), so it has no steps and "
+            "no figures of steps"
         )
         return None
     if value is not None and (value.get("schema"), value.get("version")) != (SCHEMA, VERSION):
@@ -115,10 +117,11 @@ def _summary(directory: RunDir, missing: list[str]) -> Mapping[str, Any] | None:
     return value
 
 
-def _is_standalone(directory: RunDir) -> bool:
-    """Whether a run of the verb ``checkpoint`` wrote the summary; it has no steps."""
+def _standalone(directory: RunDir) -> Mapping[str, Any] | None:
+    """Reads the summary of a run of the verb ``checkpoint``; ``None`` for any other."""
     value = _json(directory, directory.summary, [])
-    return value is not None and value.get("schema") == standalone_checkpoints.SCHEMA
+    kind = (standalone_checkpoints.SCHEMA, standalone_checkpoints.VERSION)
+    return value if value is not None and (value.get("schema"), value.get("version")) == kind else None
 
 
 def _text(path: Path, missing: list[str]) -> str | None:

@@ -46,7 +46,8 @@ _METHOD = (
     "Mean over saves (restores); each part is that of its slowest rank. Rest: time until the save is durable (time of "
     "the restore) that no part explains. "
 )
-_NOTE = "Times of the slowest rank, over {count} that began in measured steps. "
+_NOTE = "Times of the slowest rank, over {count}{among}. "
+_MEASURED = " that began in measured steps"  # of a run that trains
 
 
 def checkpoint_sections(summary: Mapping[str, Any] | None) -> list[Section]:
@@ -57,7 +58,7 @@ def checkpoint_sections(summary: Mapping[str, Any] | None) -> list[Section]:
         return []
     blocks: list[Block] = [_figure(figures, kinds), Facts(list(_facts(figures)))]
     for kind in kinds:
-        blocks.append(_times(kind, figures[kind]))
+        blocks.append(_times(kind, figures[kind], _MEASURED if "measured" in figures else ""))
     blocks += [_ranks(figures["save"]["per_rank"])] if "save" in kinds else []
     return [Section("checkpoints", "Checkpoints", blocks)]
 
@@ -102,14 +103,18 @@ def _facts(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "memory that saves hold at most", why if peak is None else format_size(peak)
 
 
-def _times(kind: str, part: Mapping[str, Any]) -> Table:
+def _times(kind: str, part: Mapping[str, Any], among: str) -> Table:
     """Statistics of each part."""
     rows = []
     for name in _PARTS[kind]:
         stats = part[name]
         cells = [format_duration(stats[each]) for each in _STATISTICS] if stats else [NOT_MEASURED, "", "", ""]
         rows.append([_NAMES[name], *cells])
-    note = _NOTE.format(count=counted(part["count"], "save")) if kind == "save" else "Times of the slowest rank. "
+    note = (
+        _NOTE.format(count=counted(part["count"], "save"), among=among)
+        if kind == "save"
+        else "Times of the slowest rank. "
+    )
     return Table(f"Time of a {kind}", ("<part", *_STATISTICS), rows, note + (f"{part['why']}." if part["why"] else ""))
 
 
