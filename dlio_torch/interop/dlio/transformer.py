@@ -10,7 +10,6 @@ import math
 
 from dlio_torch.checkpoint.job.parameters import parameters
 from dlio_torch.checkpoint.job.saved_state import ELEMENT_BYTES, optimizer_states
-from dlio_torch.checkpoint.registry import BUILTIN
 from dlio_torch.config.check import ConfigCheck
 from dlio_torch.config.layers import Stack
 from dlio_torch.config.schema import Config
@@ -49,8 +48,6 @@ def job(work: WorkloadFile, recipe: Recipe, shape: ModelShape, ranks: int) -> bo
         shape: the model and its ranks, complete.
         ranks: ranks of the run; fewer than the model needs save the state of the first ones; 0: all.
     """
-    if LAYOUT not in BUILTIN:
-        return False
     settings = _settings(work, shape)
     try:
         config = _config(settings)

@@ -5,18 +5,23 @@ The texts are written here with the keys and figures that those projects publish
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from described_jobs import MLPERF_70B
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dlio_torch import cli
+from dlio_torch.checkpoint.job.saved_state import bytes_per_parameter
+from dlio_torch.checkpoint.saves import checkpoint_bytes
 from dlio_torch.config.compose import Composed, compose
 from dlio_torch.config.resources import find
+from dlio_torch.config.schema_model import ParallelConfig
 from dlio_torch.config.yamlfile import parse_document
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core.registry import available
@@ -166,6 +171,7 @@ LLAMAS = {
     "1t": {"layers": 128, "tensor": 8, "pipeline": 64, "zero": 1, "hidden": 25872, "ffn": 98304, "heads": 192}
     | {"kv": 32},
 }
+DLIO_8B = {"vocab_size": 128256, "hidden_size": 4096, "ffn_hidden_size": 14336}
 OBJECTS = UNET3D.replace("data/unet3d/", "s3://bucket/unet3d") + (
     "storage: {storage_type: s3, storage_root: bucket, storage_options: "
     "{access_key_id: AKIA, secret_access_key: hush, region: '${AWS_REGION}'}}\n"
@@ -572,16 +578,17 @@ def test_checkpoints_alone(tmp_path: Path) -> None:
     assert (config.dataset.format, config.train.steps, config.compute.step_s) == ("synthetic", 10, 5.0)
     assert (config.access.partition, config.system.world_size) == ("none", 64)
     saved = config.checkpoint
-    assert (saved.layout, saved.every_steps, saved.ranks, saved.fsync, saved.restore) == ("files", 1, "all", True, True)
+    assert (saved.layout, saved.every_steps, saved.fsync, saved.restore) == ("megatron_deepspeed", 1, True, True)
     assert saved.keep == 0
-    assert [item.name for item in saved.files] == ["model_states-{step}.pt", "optim_states-{step}.pt"]
+    assert config.model == dataclasses.replace(MLPERF_70B, dtype="float16", master_weights=True)
+    assert config.parallel == ParallelConfig(tensor=8, data=8, zero=3)
     made = converted(WORKLOADS["llama_70b"], ranks=64)
     assert any("the verb `run` reads one checkpoint" in text for text in made.differences)
     assert made.words == ("checkpoint", "saves=10", "loads=10")
     assert made.command("mine.yaml") == "python -m dlio_torch checkpoint recipe=./mine.yaml saves=10 loads=10"
-    # The tiny scale saves some megabytes.
-    small = composed(WORKLOADS["llama_70b"], tmp_path, "scale=tiny", ranks=64).config.checkpoint
-    assert sum(item.bytes for item in small.files) < 8 << 20
+    # The tiny scale leaves out layers.
+    small = composed(WORKLOADS["llama_70b"], tmp_path, "scale=tiny", ranks=64).config.model
+    assert (small.num_layers, small.hidden_size) == (1, 8192)
 
 
 @pytest.mark.parametrize(
@@ -591,8 +598,79 @@ def test_checkpoints_alone(tmp_path: Path) -> None:
     [("8b", 8, 104.7), ("70b", 64, 911.2), ("405b", 512, 5292.2), ("1t", 1024, 15426.6)],
 )
 def test_the_sum_of_all_ranks_is_the_published_size(name: str, ranks: int, gib: float, tmp_path: Path) -> None:
-    files = composed(WORKLOADS[f"llama_{name}"], tmp_path, ranks=ranks).config.checkpoint.files
-    assert ranks * sum(item.bytes for item in files) / 2**30 == pytest.approx(gib, abs=0.1)
+    text = WORKLOADS[f"llama_{name}"]
+    config = composed(text, tmp_path, ranks=ranks).config
+    saved = sum(checkpoint_bytes(config, rank) for rank in range(ranks))
+    noted = [difference(text) for text in converted(text, ranks=ranks).differences]
+    assert (saved - sum(noted)) / 2**30 == pytest.approx(gib, abs=0.1)
+    assert abs(sum(noted)) < 1e-3 * saved
+
+
+def difference(text: str) -> int:
+    """Bytes that all ranks save more than in DLIO, as a line says; 0 in another line."""
+    match = re.search(r" bytes, ([+-]\d+) to DLIO's \d+: ", text)
+    return int(match[1]) if match else 0
+
+
+def test_the_bytes_of_each_rank_are_those_of_dlio_but_for_what_is_noted(tmp_path: Path) -> None:
+    made = converted(WORKLOADS["llama_8b"], ranks=8)
+    config = composed(WORKLOADS["llama_8b"], tmp_path, ranks=8).config
+    shape = ModelShape(num_layers=32, data=8, zero_stage=3, **DLIO_8B)
+    weights, optimizer = shape.saved_bytes()
+    assert weights == 2 * shape.parameters == 2 * 8030261248
+    assert {checkpoint_bytes(config, rank) for rank in range(8)} == {(weights + optimizer) // 8 - 60 * 4096}
+    (line,) = [text for text in made.differences if difference(text)]
+    assert line.startswith(
+        f"all tensors of the optimizer have {12 * shape.parameters} bytes, {-8 * 60 * 4096} to DLIO's"
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "problem"),
+    [
+        ("tensor: 1", "tensor: 3", "cannot be divided equally among 3 ranks"),
+        ("model_datatype: fp16", "model_datatype: int8", "model.dtype=int8"),
+        ("zero_stage: 3", "zero_stage: 4", "parallel.zero=4"),
+        ("num_attention_heads: 32", "num_attention_heads: 30", "model.num_kv_heads=8"),
+    ],
+)
+def test_a_transformer_that_no_job_has_becomes_files_of_its_sizes(
+    before: str, after: str, problem: str, tmp_path: Path
+) -> None:
+    text = WORKLOADS["llama_8b"]
+    assert before in text
+    made = converted(text.replace(before, after), ranks=24)
+    assert any(problem in line and "files of DLIO's sizes" in line for line in made.differences), made.differences
+    config = composed(text.replace(before, after), tmp_path, ranks=24).config
+    assert config.checkpoint.layout == "files"
+    assert not config.model.described
+
+
+def test_fewer_ranks_than_the_job_save_a_part_of_it(tmp_path: Path) -> None:
+    text = WORKLOADS["llama_405b"].replace("zero_stage: 1", "zero_stage: 1, data: 2")
+    subset = text.replace("fsync: True", "fsync: True, mode: subset")
+    config = composed(subset, tmp_path, ranks=8).config
+    assert (config.system.world_size, config.parallel.world_size) == (8, 512)
+    assert "checkpoint.mode" not in reasons(converted(subset, ranks=8))
+    assert not any("numbers pipeline stages before" in line for line in converted(subset, ranks=8).differences)
+    assert any("numbers pipeline stages before" in line for line in converted(subset, ranks=16).differences)
+    assert "--ranks=N" in reasons(converted(subset))["checkpoint.mode"]
+
+
+def test_more_ranks_than_a_file_says_divide_its_model(tmp_path: Path) -> None:
+    text = WORKLOADS["llama_8b"].replace("zero_stage: 3", "zero_stage: 3, data: 1")
+    assert composed(text, tmp_path, ranks=8).config.parallel.data == 8
+    assert "several times" in reasons(converted(text, ranks=8))["model.parallelism.data"]
+    assert composed(text, tmp_path).config.parallel.data == 1
+
+
+@pytest.mark.parametrize(("kind", "states", "master"), [("fp32", 2, True), ("bf16", 3, False)])
+def test_the_optimizer_has_three_tensors_of_its_type(kind: str, states: int, master: bool, tmp_path: Path) -> None:
+    text = WORKLOADS["llama_8b"].replace("optimizer_datatype: fp32", f"optimizer_datatype: {kind}")
+    model = composed(text, tmp_path, ranks=8).config.model
+    assert (model.optimizer_states, model.master_weights) == (states, master)
+    size = {"fp32": 4, "bf16": 2}[kind]
+    assert bytes_per_parameter(model) == 2 + 3 * size
 
 
 def test_layers_are_dealt_to_stages_without_gaps() -> None:
@@ -835,6 +913,16 @@ def test_mistakes_on_the_command_line(
     assert named in error
     assert error.count("\n") == 1
     assert [path.name for path in folder.iterdir()] == ["unet3d_h100.yaml"]
+
+
+def test_checkpoints_alone_name_the_command_that_saves_and_loads(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "llama.yaml").write_text(WORKLOADS["llama_8b"], encoding="utf-8")
+    assert cli.main(["import-dlio", "llama.yaml", "--ranks", "8", "--output", "mine.yaml"]) == 0
+    command = "python -m dlio_torch checkpoint recipe=./mine.yaml saves=10 loads=10"
+    assert capsys.readouterr().err.endswith(f"dlio_torch: run the recipe with: {command}\n")
+    assert "saves=10 loads=10" in (folder / "mine.yaml").read_text(encoding="utf-8").splitlines()[1]
 
 
 def test_strict(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
