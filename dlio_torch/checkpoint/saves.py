@@ -33,6 +33,12 @@ def saves(options: CheckpointConfig, steps: int, epochs: int) -> int:
     return count + options.before_first + (options.after_last and not last)
 
 
+def is_saved(config: Config, steps: int) -> bool:
+    """Whether a run with this number of steps an epoch saves or restores a checkpoint at all."""
+    options = config.checkpoint
+    return options.layout != "none" and (options.restore or saves(options, steps, config.train.epochs) > 0)
+
+
 def checkpoint_bytes(config: Config, rank: int = 0) -> int:
     """Bytes that one checkpoint of a rank takes on the storage."""
     layout = layout_of(config.checkpoint.layout)

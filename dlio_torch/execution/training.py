@@ -11,6 +11,7 @@ from dlio_torch.analysis.collect import RankResult
 from dlio_torch.checkpoint.base import SaverSetup
 from dlio_torch.checkpoint.checkpointer import Checkpointer
 from dlio_torch.checkpoint.position import SavedPositions
+from dlio_torch.checkpoint.saves import is_saved
 from dlio_torch.compute.calibrate import Calibration
 from dlio_torch.compute.emulate import make_emulator
 from dlio_torch.data.dataset.verification import check_counts
@@ -150,6 +151,8 @@ def _open_checkpointer(context: RunContext, written: WrittenRun, cleanup: Cleanu
     """The checkpointer of this rank, which goes on after the checkpoint of another run if one is resumed."""
     planned, directory, comm = written.planned, written.directory, context.comm
     config, resume = planned.prepared.config, planned.resume
+    if not is_saved(config, len(planned.order.train)):  # the state of a model would only take memory
+        return Checkpointer(config.checkpoint, written.checkpoints, None)
     return open_watched(
         context,
         SaverSetup(config, written.checkpoints, comm, written.recorder),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
-from dlio_torch.checkpoint.saves import checkpoint_bytes, saves, saving_ranks, start_bytes, total_bytes
+from dlio_torch.checkpoint.saves import checkpoint_bytes, is_saved, saves, saving_ranks, start_bytes, total_bytes
 from dlio_torch.config.compose import Composed
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate import check_world
@@ -206,6 +206,8 @@ def _checkpoints(config: Config, steps: int, world_size: int) -> str:
     ranks = saving_ranks(config, world_size)
     options = config.checkpoint
     count, before = saves(options, steps, config.train.epochs), start_bytes(config)
+    if not is_saved(config, steps):
+        return "checkpoints: none is due in these steps"
     graphs = f", {format_size(before)} of graphs before the first" if before else ""
     size, total = checkpoint_bytes(config), total_bytes(config, world_size)
     average = f"{format_size(size)}" if total == ranks * size else f"{format_size(total / ranks)} on average"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from dlio_torch.checkpoint.saves import held_bytes
+from dlio_torch.checkpoint.saves import held_bytes, is_saved
 from dlio_torch.config.check import ConfigCheck
 from dlio_torch.config.schema import Config
 from dlio_torch.data.engines import registry as engines
@@ -112,7 +112,7 @@ def resource_needs(config: Config, fmt: Format, sampler: Plan, ranks: NodeRanks,
     spinning = config.compute.threads if config.compute.mode == "spin" else 0
     return ResourceNeeds(
         held_batch_bytes(config, fmt, sampler),
-        held_bytes(config, ranks.numbers, ranks.world_size),
+        held_bytes(config, ranks.numbers, ranks.world_size) if is_saved(config, len(sampler)) else 0,
         config.train.allreduce_bytes if reduces else 0,
         engines.facts(config.loader.engine).demand(config.loader).readers + _interleave_threads(config) + spinning,
     )
@@ -170,8 +170,8 @@ def resource_problem(
             f"{format_size(memory)}"
         )
         return _insufficient(check, keys, text, "lower one of these options, or make samples smaller")
-    if (excess := checkpoint_memory_problem(config, sources, ranks)) is not None:
-        return excess
+    if wanted.state_bytes > memory:
+        return checkpoint_memory_problem(config, sources, ranks)
     if wanted.gradient_bytes > (room := max(memory, _gpu_bytes())):
         text = (
             f"a rank would hold {format_size(wanted.gradient_bytes)} of gradient in memory, but this machine has "
