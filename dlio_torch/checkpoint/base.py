@@ -127,6 +127,10 @@ class Layout(ABC):
         """Number of ranks that save; the first ones."""
         return world_size if self.needs_model or config.checkpoint.ranks == "all" else 1
 
+    def saves_job(self, config: Config) -> bool:
+        """Whether the described job says what each rank saves."""
+        return self.needs_model
+
     @abstractmethod
     def file_names(self, config: Config) -> list[str]:
         """Entries for the files of the checkpoints of all ranks (see :mod:`dlio_torch.ownership.names`)."""

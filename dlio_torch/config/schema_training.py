@@ -122,9 +122,9 @@ class CheckpointConfig:
 
     layout: Literal["none", "files", "torch_save", "tensorflow", "dcp", "megatron_deepspeed"] = opt(
         "none",
-        "none: no checkpoints; files: files of given sizes; torch_save: torch.save of a state; tensorflow: the files "
-        "of TensorFlow's Saver; dcp: torch.distributed.checkpoint of the described model; megatron_deepspeed: the "
-        "files of Megatron-DeepSpeed for the described model",
+        "none: no checkpoints; files: files of given sizes; torch_save: torch.save of the described model or of a "
+        "state of state_bytes; tensorflow: the files of TensorFlow's Saver; dcp: torch.distributed.checkpoint of the "
+        "described model; megatron_deepspeed: the files of Megatron-DeepSpeed for the described model",
         former=("kind", {"torch": "torch_save"}),
     )
     every_steps: int = opt(0, "save after every n-th step; 0: never because of the number of steps", minimum=0)
@@ -134,7 +134,8 @@ class CheckpointConfig:
     files: list[CheckpointFileConfig] = opt([], "with layout=files: the files of a checkpoint, in the order of writing")
     state_bytes: int = opt(
         0,
-        "size of one checkpoint; layout=torch_save: of model and optimizer state; layout=tensorflow: of the variables",
+        "size of one checkpoint; layout=torch_save: of model and optimizer state, 0: that of the described model; "
+        "layout=tensorflow: of the variables",
         unit="B",
         minimum=0,
     )

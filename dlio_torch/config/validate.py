@@ -271,7 +271,7 @@ def _checkpoint(config: Config, check: ConfigCheck) -> None:
             "set checkpoint.files=[{name: model, bytes: 4MiB}], or checkpoint.layout=torch_save",
         )
     check_layout(config, check.fail)
-    if saved.layout in ("torch_save", "tensorflow") and not saved.state_bytes:
+    if saved.layout == "tensorflow" and not saved.state_bytes:
         check.fail(
             ["checkpoint.layout", "checkpoint.state_bytes"],
             "the checkpoint has a state of 0 bytes",

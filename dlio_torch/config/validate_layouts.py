@@ -6,6 +6,7 @@ from dlio_torch.config.check import Fail
 from dlio_torch.config.schema import Config
 
 _LAYOUT = "checkpoint.layout"
+_WITHOUT_PARTS = ("files", "tensorflow")
 
 
 def check_layout(config: Config, fail: Fail) -> None:
@@ -22,11 +23,35 @@ def check_layout(config: Config, fail: Fail) -> None:
     if layout == "megatron_deepspeed":
         _check_described(config, fail)
         _check_deepspeed(config, fail)
-    elif config.checkpoint.restore_part == "model":
+    elif layout == "torch_save":
+        _check_torch_save(config, fail)
+    if layout in _WITHOUT_PARTS or (layout == "torch_save" and not config.model.described):
+        _check_whole(config, fail)
+
+
+def _check_torch_save(config: Config, fail: Fail) -> None:
+    """Refuse a state that a model and a size describe at once, or none of them."""
+    if config.model.described and config.checkpoint.state_bytes:
+        fail(
+            ["checkpoint.state_bytes", "model.hidden_size"],
+            "the state has the size that the described model gives it, and cannot have another one",
+            "set checkpoint.state_bytes=0, or model.hidden_size=0 and the other sizes of model likewise",
+        )
+    if not config.model.described and not config.checkpoint.state_bytes:
+        fail(
+            [_LAYOUT, "checkpoint.state_bytes"],
+            "the checkpoint has a state of 0 bytes",
+            "set the size of the state, for example checkpoint.state_bytes=100MiB, or describe a model (group model)",
+        )
+
+
+def _check_whole(config: Config, fail: Fail) -> None:
+    """Refuse to restore a part of a checkpoint that has none."""
+    if config.checkpoint.restore_part == "model":
         fail(
             ["checkpoint.restore_part", _LAYOUT],
             "only the checkpoint of a described model has parts",
-            "set checkpoint.restore_part=all, or checkpoint.layout=megatron_deepspeed",
+            "set checkpoint.restore_part=all, or describe a model (group model)",
         )
 
 

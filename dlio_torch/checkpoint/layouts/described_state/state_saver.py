@@ -6,6 +6,7 @@ import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,17 @@ from dlio_torch.units import format_size
 class StateLibrary(ABC):
     """Library that writes and reads the files, and the rule by which its checkpoints are complete."""
 
+    def named(self, path: Path) -> AbstractContextManager[Path]:
+        """Context in which a file is written and flushed; gives the name to write to, which is the final one."""
+        return contextlib.nullcontext(path)
+
     @abstractmethod
     def write(self, content: Any, path: Path) -> None:
         """Write a file.
 
         Args:
             content: of the file, with its tensors.
-            path: its final name.
+            path: the name from :meth:`named`.
 
         Raises:
             OSError, RuntimeError: the file cannot be written; torch's writer raises RuntimeError.
@@ -170,13 +175,15 @@ class StateSaver:
         if file.step_key:
             content = content | {file.step_key: step}
         start = time.perf_counter_ns()
-        with recorder.span("write", step=step, file=str(path), bytes=file.bytes):
-            self._library.write(content, path)
-        wrote, size = time.perf_counter_ns(), path.stat().st_size
-        if fsync:
-            with recorder.span("fsync", step=step, file=str(path), bytes=size):
-                fsync_path(path)
-        return size, (wrote - start) / 1e9, (time.perf_counter_ns() - wrote) / 1e9
+        with self._library.named(path) as target:
+            with recorder.span("write", step=step, file=str(path), bytes=file.bytes):
+                self._library.write(content, target)
+            wrote, size = time.perf_counter_ns(), target.stat().st_size
+            if fsync:
+                with recorder.span("fsync", step=step, file=str(path), bytes=size):
+                    fsync_path(target)
+            flushed = time.perf_counter_ns()
+        return size, (wrote - start) / 1e9, (flushed - wrote) / 1e9
 
     def _flush_names(self, step: int) -> float:
         """Flush the folders that hold the names; returns the seconds."""
