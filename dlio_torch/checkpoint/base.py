@@ -167,6 +167,18 @@ class Layout(ABC):
         """Bytes written once, before the first checkpoint."""
         return 0
 
+    def flushes(self, config: Config) -> bool:
+        """Whether a save flushes its files to the device."""
+        return config.checkpoint.fsync
+
+    def check(self, config: Config) -> None:
+        """Refuse what this machine cannot do, before anything is written.
+
+        Raises:
+            PreconditionError: with the way out.
+        """
+        return
+
     @abstractmethod
     def open(self, setup: SaverSetup) -> Saver:
         """Makes the saver of one rank.

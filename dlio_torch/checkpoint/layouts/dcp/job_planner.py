@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
@@ -48,7 +48,6 @@ class JobSavePlanner(DefaultSavePlanner):
         super().__init__(**options)
         self._ranks = ranks
         self._times = times
-        self._planned = False
 
     def set_up_planner(self, state_dict: Any, storage_meta: Any = None, is_coordinator: bool = False) -> None:
         """Begin the plan of this rank."""
@@ -58,6 +57,8 @@ class JobSavePlanner(DefaultSavePlanner):
     def create_global_plan(self, all_plans: list[SavePlan]) -> tuple[list[SavePlan], Metadata]:
         """Returns the final plans of the started ranks, and the description of the whole checkpoint."""
         absent = () if self._ranks is None else self._ranks.absent()
+        if not any(getattr(plan, "usable", True) for plan in all_plans):
+            absent = tuple(replace(all_plans[0]) for _ in absent)  # with a cache: theirs have not changed, either
         plans, metadata = super().create_global_plan([*all_plans, *absent])
         return plans[: len(all_plans)], metadata
 

@@ -54,7 +54,8 @@ def job_state(
     weights = {s.parameter.name: tensors.tensor(f"{MODEL}.{s.parameter.name}", s, model.dtype) for s in shards}
     if part == "model":
         return {MODEL: weights}
-    states = {s.parameter.name: _parameter_state(model, s, tensors) for s in shards}
+    # Strings of their own, as get_state_dict makes them: the description is pickled, where equal objects count once.
+    states = {s.parameter.name.encode().decode(): _parameter_state(model, s, tensors) for s in shards}
     group = _options(model) if states else {}
     if parallel.pipeline > 1:
         return {MODEL: weights, OPTIMIZER: _flat(states, group)}

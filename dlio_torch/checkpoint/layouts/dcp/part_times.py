@@ -21,6 +21,7 @@ class PartTimes:
         plan_began_ns: begin of planning, by ``time.perf_counter_ns``.
         copy_began_ns: begin of the last copy, likewise.
         flush_ns: of flushing files, by thread.
+        file_bytes: sizes of the files that were written.
     """
 
     plan_ns: int | None = None
@@ -31,6 +32,7 @@ class PartTimes:
     plan_began_ns: int = 0
     copy_began_ns: int = 0
     flush_ns: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    file_bytes: list[int] = field(default_factory=list)
 
     def begin_plan(self) -> None:
         """Take the time: planning begins."""

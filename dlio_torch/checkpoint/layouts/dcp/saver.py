@@ -155,13 +155,15 @@ class DcpSaver:
 
     def _times(self, running: RunningSave) -> SaveTimes:
         parts, data = running.parts, running.parts.data_ns
+        # The process that writes tells nothing.
+        size = rank_files.saved_size(self._folder(running.step), self._rank) if data is None else sum(parts.file_bytes)
         flushed = parts.slowest_flush_ns if running.flushes and data is not None else None
         return SaveTimes(
             running.step,
             running.start_ns,
             stall_s=running.stall_ns / 1e9,
             durable_s=(running.end_ns - running.start_ns) / 1e9,
-            bytes=rank_files.saved_size(self._folder(running.step), self._rank),
+            bytes=size,
             plan_s=seconds(parts.plan_ns),
             stage_s=seconds(parts.stage_ns),
             write_s=seconds(None if data is None else data - (flushed or 0)),

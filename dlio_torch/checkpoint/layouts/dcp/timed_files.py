@@ -90,6 +90,7 @@ class TimedFileSystem(FileSystem):
     def _record(self, path: str, begin: int, timed: TimedStream) -> None:
         written = timed.flush_began_ns or timed.end_ns
         self._recorder.add("write", begin, written, step=self._step, file=path, bytes=timed.written)
+        self._times.file_bytes.append(timed.written)
         if timed.flush_began_ns:
             self._times.add_flush(timed.end_ns - written)
             self._recorder.add("fsync", written, timed.end_ns, step=self._step, file=path, bytes=timed.written)
