@@ -10,7 +10,7 @@ from dlio_torch.checkpoint.registry import layout_of
 from dlio_torch.config.check import ConfigCheck
 from dlio_torch.config.compose import Composed
 from dlio_torch.config.schema import Config
-from dlio_torch.config.validate_model import check_job_ranks
+from dlio_torch.config.validate_saving_ranks import check_saving_ranks
 from dlio_torch.errors import PreconditionError
 from dlio_torch.preflight.checkpoint_space import (
     checkpoint_location,
@@ -120,7 +120,7 @@ def plan_checkpoints(composed: Composed, saves: int, loads: int, world_size: int
             "set checkpoint=torch_save checkpoint.state_bytes=1GB, or another checkpoint of `ls checkpoint`",
         )
     assert layout is not None  # fail raises
-    check_job_ranks(composed.config, world_size, check.fail)
+    check_saving_ranks(composed.config, world_size, check.fail)
     whole = 1 if layout.replaced_bytes(composed.config) else saves  # checkpoints that share a file: the newest is whole
     carried_out = _carried_out(composed, min(whole, loads))
     keep = carried_out.config.checkpoint.keep

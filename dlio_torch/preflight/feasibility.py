@@ -175,7 +175,8 @@ def checkpoint_memory_problem(config: Config, sources: Mapping[str, str], rank: 
     if held <= memory:
         return None
     kinds = {"files": "checkpoint.files", "tensorflow": "checkpoint.tensorflow.meta_bytes"}
-    key = kinds.get(config.checkpoint.layout, "checkpoint.state_bytes")
+    by_model = config.model.described and not config.checkpoint.state_bytes
+    key = kinds.get(config.checkpoint.layout, "model.num_layers" if by_model else "checkpoint.state_bytes")
     text = (
         f"a rank keeps {format_size(held)} of checkpoint content in memory, but this machine has {format_size(memory)}"
     )
