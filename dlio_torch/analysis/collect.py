@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dlio_torch.analysis.cache import from_device, maps_files, uncached_bytes
+from dlio_torch.analysis.checkpoint_part import checkpoint_part
 from dlio_torch.analysis.device_decoding import decoding_figures
 from dlio_torch.analysis.goodput_inputs import goodput_part
 from dlio_torch.analysis.mpiio_requests import of_ranks
@@ -150,6 +151,7 @@ def collect(
         ],
     }
     summary = summarise([result.steps for result in results], config=config, extra=extra)
+    summary["checkpoints"].update(checkpoint_part(results))
     return {**summary, "goodput": goodput_part(summary, config)}
 
 

@@ -76,7 +76,13 @@ def _mean(*sources: Any) -> float | None:
 
 
 def _step_s(summary: Mapping[str, Any]) -> float | None:
-    """Mean seconds of a measured step without its save; ``None`` if no step was measured."""
+    """Mean seconds of a measured step without its save; ``None`` if no step was measured.
+
+    Steps during saves in the background are left out where the slowdown says how much longer they take.
+    """
+    saved = summary["checkpoints"]
+    if saved.get("slowdown") is not None and (undisturbed := saved.get("undisturbed")) is not None:
+        return _mean(undisturbed["step_s"])
     whole, saving = _mean(summary["step"]["duration_s"]), _mean(summary["step"]["checkpoint_s"])
     if whole is None:
         return None
@@ -85,8 +91,10 @@ def _step_s(summary: Mapping[str, Any]) -> float | None:
 
 
 def _read_s(summary: Mapping[str, Any]) -> float | None:
-    """Seconds in which a checkpoint is read: sum of the parts of a restore, or time of the slowest rank."""
+    """Seconds in which the slowest rank reads a checkpoint: the whole restore, or the sum of its parts."""
     parts = summary["checkpoints"].get("restore") or {}
+    if parts.get("duration_s") is not None:
+        return _mean(parts["duration_s"])
     if _mean(parts.get("read_s")) is not None:
         return sum(value for name in _READING if (value := _mean(parts.get(name))) is not None)
     return max((value for value in summary["restore"]["seconds"] if value is not None), default=None)
@@ -111,7 +119,7 @@ def _epoch_s(summary: Mapping[str, Any]) -> float | None:
 
 def _conditions(summary: Mapping[str, Any], options: CheckpointConfig) -> list[str]:
     """Sentences on the saves that this run's times hold for."""
-    flushed = summary["saved"]["fsync"] or (summary["checkpoints"].get("save") or {}).get("durable_s") is not None
+    flushed = summary["saved"]["fsync"] or (summary["checkpoints"].get("save") or {}).get("fsync_s") is not None
     scaled = any("checkpoint." in note for note in summary.get("scaled") or ())
     twice = options.every_steps and options.every_epochs
     sentences = {_NOT_FLUSHED: not flushed, _SCALED: scaled, _TWICE: twice}

@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dlio_torch.analysis.distribution import distribution
 from dlio_torch.analysis.rank_steps import PARTS, RankSteps, elapsed_ns
 from dlio_torch.analysis.utilisation_interval import ratio_interval
 from dlio_torch.config.schema import Config
@@ -274,14 +275,7 @@ def _io(counters: Sequence[Mapping[str, Any] | None] | None, world_size: int) ->
 
 def time_figures(nanoseconds: NDArray[Any] | None) -> dict[str, float] | None:
     """Mean, median, 95th percentile (linear interpolation) and maximum, in seconds."""
-    if nanoseconds is None or not nanoseconds.size:
-        return None
-    return {
-        "mean": float(nanoseconds.mean()) * _S,
-        "median": float(np.median(nanoseconds)) * _S,
-        "p95": float(np.percentile(nanoseconds, 95)) * _S,
-        "max": float(nanoseconds.max()) * _S,
-    }
+    return distribution(nanoseconds, _S)
 
 
 def _why_nothing(ranks: Sequence[RankSteps]) -> str:

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 from dlio_torch.config.schema import Config
 
@@ -112,6 +112,14 @@ class Saver(Protocol):
         """
 
 
+@runtime_checkable
+class SavesInProcesses(Protocol):
+    """A saver that has other processes write, or stage, its checkpoints."""
+
+    def processes(self) -> Sequence[int]:
+        """Ids of the processes that live now; their memory counts as memory of the saves."""
+
+
 class Layout(ABC):
     """Layout of checkpoints.
 
@@ -146,10 +154,6 @@ class Layout(ABC):
     def file_sizes(self, config: Config, rank: int) -> list[int]:
         """Sizes of the files that one checkpoint of a rank has; together ``saved_bytes``."""
         return [self.saved_bytes(config, rank)]
-
-    def temporary_bytes(self, config: Config, world_size: int) -> int:
-        """Bytes that a checkpoint of all ranks takes besides ``saved_bytes`` until it is complete."""
-        return 0
 
     def plan_cost(self, config: Config) -> PlanCost | None:
         """Plans the checkpoint of at most ``checkpoint.planned_ranks`` ranks of the described job; nothing is written.

@@ -5,11 +5,14 @@ A saver (see :class:`dlio_torch.checkpoint.base.Saver`) writes and reads them.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 
-from dlio_torch.checkpoint.base import Saver, SaverSetup
+from dlio_torch.checkpoint.base import Saver, SaverSetup, SavesInProcesses
 from dlio_torch.checkpoint.position import SavedPositions, TrainingPosition
 from dlio_torch.checkpoint.registry import layout_of
+from dlio_torch.checkpoint.save_memory import SaveMemory
 from dlio_torch.checkpoint.save_times import RestoreTimes, SaveTimes
 from dlio_torch.config.schema import CheckpointConfig
 from dlio_torch.errors import DataError
@@ -47,6 +50,7 @@ class Checkpointer:
         self.start_bytes = 0
         """Bytes written before the first checkpoint."""
         self._saver = saver
+        self._memory = SaveMemory(self._processes)
         self._replaces = replaces
         self._directory = directory
         self._watchdog = watchdog
@@ -61,6 +65,11 @@ class Checkpointer:
         """Bytes of the complete checkpoints, and of what was written before the first."""
         return self.start_bytes + sum(times.bytes for times in self.times)
 
+    @property
+    def peak_bytes(self) -> int | None:
+        """Peak memory of saves, see :class:`dlio_torch.checkpoint.save_memory.SaveMemory`."""
+        return self._memory.peak_bytes
+
     def due(self, epoch: int, step: int, last_of_epoch: bool) -> bool:
         """Whether this rank saves after this step.
 
@@ -71,6 +80,8 @@ class Checkpointer:
         """
         if self._begun:
             self._take_finished()
+        if self._begun:
+            self._memory.sample()
         by_step = self.config.every_steps > 0 and step % self.config.every_steps == 0
         by_epoch = self.config.every_epochs > 0 and last_of_epoch and epoch % self.config.every_epochs == 0
         return self.saves and (by_step or by_epoch)
@@ -100,8 +111,7 @@ class Checkpointer:
             return
         if self.config.after_last and step not in (*self._kept, *self._begun):
             self.save(step, place)
-        self._saver.wait()
-        self._take_finished()
+        self.wait()
 
     def save(self, step: int, place: TrainingPosition | None = None) -> None:
         """Save the checkpoint of ``step``; once it is complete, delete the ones that are not kept.
@@ -116,11 +126,24 @@ class Checkpointer:
         """
         if self._saver is None:
             return
-        if self._watchdog is None:
+        if not self._begun:
+            self._memory.begin()
+        with self._watchdog or contextlib.nullcontext():
             self._save(self._saver, step, place, fsync=self.config.fsync)
-            return
-        with self._watchdog:
-            self._save(self._saver, step, place, fsync=self.config.fsync)
+        if self._begun:
+            self._memory.sample(at_once=True)
+        else:
+            self._memory.end_synchronous()
+
+    def wait(self) -> None:
+        """Wait until no save runs in the background.
+
+        Raises:
+            DlioError: a save in the background failed.
+        """
+        if self._saver is not None:
+            self._saver.wait()
+            self._take_finished()
 
     def prepare_restore(self) -> None:
         """Write the checkpoint that :meth:`restore` reads, as step 0, and drop it from the page cache.
@@ -135,8 +158,7 @@ class Checkpointer:
             return
         # Pages that are not on the device yet cannot be dropped.
         self._save(self._saver, 0, None, fsync=True)
-        self._saver.wait()
-        self._take_finished()
+        self.wait()
         self.times.clear()  # no save of the training
         self._restorable = 0
         self._saver.drop_cached_pages(0)
@@ -157,7 +179,21 @@ class Checkpointer:
         step = self._restorable if self._restorable is not None else (self._kept[-1] if self._kept else None)
         if step is None:
             raise DataError(f"there is no checkpoint in {self._directory} to restore", hint="prepare or save one first")
-        return self._saver.restore(self._directory, step)
+        return self.read(step)
+
+    def read(self, step: int) -> RestoreTimes | None:
+        """Read a checkpoint that this run saved and kept.
+
+        Args:
+            step: of the checkpoint.
+
+        Returns:
+            Times and bytes; ``None`` on a rank that does not save.
+
+        Raises:
+            DataError: a file of it is missing or damaged.
+        """
+        return None if self._saver is None else self._saver.restore(self._directory, step)
 
     def close(self) -> None:
         """Close what is open between checkpoints.
@@ -167,6 +203,10 @@ class Checkpointer:
         """
         if self._saver is not None:
             self._saver.close()
+
+    def _processes(self) -> Sequence[int]:
+        """Processes of the saver, this one left out."""
+        return self._saver.processes() if isinstance(self._saver, SavesInProcesses) else ()
 
     def _save(self, saver: Saver, step: int, place: TrainingPosition | None, *, fsync: bool) -> None:
         surplus, kept = self._retention(step)

@@ -122,6 +122,11 @@ def steps_interval_s(inputs: Goodput, steps: int) -> float:
     return steps * inputs.step_s + inputs.cost_s
 
 
+def interval_steps(inputs: Goodput, interval_s: float) -> int:
+    """Steps between two saves at an interval, a whole number, at least 1."""
+    return max(1, round((interval_s - inputs.cost_s) / inputs.step_s))
+
+
 def lost_share(inputs: Goodput, interval_s: float) -> float:
     """Share of time (0 to 1) that training loses to saves and failures, see the module's formula.
 

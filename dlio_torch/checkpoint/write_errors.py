@@ -20,5 +20,5 @@ def cannot_write(path: Path, size: int, error: Exception) -> DlioError:
     return refused(
         f"checkpoint file {path} cannot be written (it needs {format_size(size)}, {free})",
         system_error(error, path.parent, size),
-        elsewhere="set output.root to another file system, or lower checkpoint.keep",
+        elsewhere="set checkpoint.root to another file system, or lower checkpoint.keep",
     )

@@ -13,6 +13,8 @@ from dlio_torch.ownership import removal
 from dlio_torch.ownership.job import files_of_job
 from dlio_torch.ownership.marker import NotOwned, read_marker_beside
 from dlio_torch.ownership.names import MARKER
+from dlio_torch.run_directory.checkpoint_folder import outside_folders
+from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.storage.stage_folder import KEPT
 
 
@@ -92,6 +94,8 @@ class _NamedSearch:
         check_unused(folder)
         outside = marker if is_copy else None
         self.plan.add(shown, marker.kind, removal.survey(folder, outside), outside)
+        for checkpoints in outside_folders(RunDir(folder)):
+            self._folder(checkpoints, checkpoints)
         if is_copy:
             self.plan.add(mark, marker.kind, survey_file(mark))
 

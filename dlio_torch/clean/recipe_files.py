@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from dlio_torch.clean.removals import RemovalPlan, carry_out, check_folder, check_unused, survey_file
@@ -18,7 +18,9 @@ from dlio_torch.files import locked_folder
 from dlio_torch.ownership import removal
 from dlio_torch.ownership.job import files_of_job
 from dlio_torch.ownership.marker import Marker, NotOwned, Unlisted, read_marker_beside
+from dlio_torch.run_directory.checkpoint_folder import outside_folders
 from dlio_torch.run_directory.results_folder import NODE_FOLDER, folder_name
+from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.storage.stage_folder import KEPT
 from dlio_torch.supervision import orphan_files
 
@@ -31,7 +33,8 @@ def plan(config: Config, cwd: Path | None = None) -> RemovalPlan:
 
     Data are ``<dataset.root>/<recipe>-*``.  Runs are ``<output.root>/<recipe>/*``, with the scripts of ``launch`` next
     to them.  Studies are ``<output.root>/sweeps/*/*``, results of ``node`` are ``<output.root>/node/*``.  Copies lie in
-    ``stage.dir`` of ``config`` and of the recipe's runs, if that is on this machine.
+    ``stage.dir`` of ``config`` and of the recipe's runs, if that is on this machine; checkpoints in folders that these
+    runs name, and in ``<checkpoint.root>/<recipe>/*``.
 
     Args:
         config: a complete configuration; its amounts do not matter.
@@ -57,6 +60,9 @@ class _Search:
         for path in self._below(runs):
             if path.is_symlink() or path.suffix not in (".sh", ".log"):
                 self._folder(path, "run")
+                self._checkpoints(outside_folders(RunDir(path)))
+        if (root := self._config.checkpoint.root) is not None:
+            self._checkpoints(self._below(self._here / Path(root).expanduser() / folder_name(recipe)))
         for path in self._below(self._output / NODE_FOLDER):
             self._folder(path, "node")
         for name in self._below(self._output / "sweeps"):
@@ -93,6 +99,12 @@ class _Search:
                 self._plan.keep(path, f"{error}{_by_hand(error, path)}")
         except OSError as error:
             self._plan.keep(path, f"the folder cannot be read: {error.strerror}")
+
+    def _checkpoints(self, folders: Iterable[Path]) -> None:
+        """Plans the removal of folders below ``checkpoint.root``, of which several sources may tell."""
+        for path in folders:
+            if not any(item.path.resolve() == path.resolve() for item in self._plan.removals):
+                self._folder(path, "checkpoints")
 
     def _copies(self, path: Path) -> None:
         mark = path.with_name(path.name + KEPT)

@@ -10,6 +10,7 @@ from dlio_torch.errors import RunFailed, harmless
 from dlio_torch.ownership import removal
 from dlio_torch.ownership.marker import Marker, NotOwned
 from dlio_torch.ownership.names import LOCK
+from dlio_torch.run_directory.checkpoint_folder import run_of
 from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.run_directory.running_process import running_process
 from dlio_torch.supervision import orphan_files
@@ -24,7 +25,7 @@ class Removal:
 
     Attributes:
         path: the file, or a folder: its listed files are removed, and the folder if it is empty then.
-        kind: ``data``, ``run``, ``study``, ``copies`` or ``orphaned files``.
+        kind: ``data``, ``run``, ``study``, ``copies``, ``checkpoints`` or ``orphaned files``.
         size_bytes: bytes that are freed.
         files: number of files.
         linked: number of files that have another hard link elsewhere, so that their content stays.
@@ -94,7 +95,7 @@ def check_unused(path: Path) -> None:
     """
     if orphan_files.is_held(path / LOCK):
         raise NotOwned("a process is writing to the folder")
-    if (process := running_process(RunDir(path))) is not None:
+    if (process := running_process(run_of(path) or RunDir(path))) is not None:
         raise NotOwned(f"the {process.kind} is still running (process {process.pid})")
 
 

@@ -39,12 +39,12 @@ class Flag:
 
 FLAGS: dict[str, Flag] = {
     "--dry-run": Flag(
-        ("run", "generate", "train", "sweep", "tune", "headspace", "node", "launch"),
+        ("run", "generate", "train", "checkpoint", "sweep", "tune", "headspace", "node", "launch"),
         "print what would be done and how long it would take",
         short="-n",
     ),
     "--quiet": Flag(
-        ("run", "generate", "train", "sweep", "tune", "headspace", "node", "doctor"),
+        ("run", "generate", "train", "checkpoint", "sweep", "tune", "headspace", "node", "doctor"),
         "no progress and no notes: only results, warnings and errors",
         short="-q",
     ),
@@ -53,6 +53,7 @@ FLAGS: dict[str, Flag] = {
         (
             "run",
             "train",
+            "checkpoint",
             "ls",
             "show",
             "explain",
@@ -187,7 +188,7 @@ def parse(argv: Sequence[str]) -> Command:
         raise ConfigError("--verbose (command line): --quiet prints less, not more", hint="keep one")
     if {"--json", "--verbose"} <= flags:
         raise ConfigError("--verbose (command line): --json prints all figures", hint="keep one")
-    if {"--json", "--dry-run"} <= flags and verb in ("run", "train"):
+    if {"--json", "--dry-run"} <= flags and verb in ("run", "train", "checkpoint"):
         raise ConfigError("--json (command line): a plan is not printed as JSON", hint="leave out --json or --dry-run")
     if cut < len(argv) and verb != "trace":
         raise ConfigError(

@@ -36,7 +36,7 @@ def main(command: Command, launch: Launch) -> int:
 
         return dry_run(composed_run, phases)
     if composed_run.config.trace.posix and "train" in phases:
-        _wait_for_recording(command)
+        wait_for_recording(command)
     if composed_run.config.loader.replay == "reads" and "train" in phases:
         _wait_for_memory(command)
     from dlio_torch.execution.pipeline import run
@@ -66,7 +66,7 @@ def _checked(command: Command, launch: Launch, phases: Sequence[str]) -> Compose
     return composed_run
 
 
-def _wait_for_recording(command: Command) -> None:
+def wait_for_recording(command: Command) -> None:
     """Restart this process with the library that records I/O calls, unless that library is loaded already."""
     from dlio_torch.iotrace.recorder.self_recording import is_waiting, waiting_environment
 

@@ -56,6 +56,17 @@ VERBS: dict[str, Verb] = {
         "end it with exit code 3.",
         ("generate recipe=minimal", "train recipe=minimal loader.num_workers=2 loader.prefetch_factor=4"),
     ),
+    "checkpoint": Verb(
+        "save checkpoints and read them back without training",
+        "recipe=... [saves=10]",
+        "Saves the checkpoints of a recipe one after the other, each flushed to the device, drops them from the page "
+        "cache and reads them back on all ranks that save, as MLPerf Storage does. The figures are those of the "
+        "slowest rank.",
+        (
+            "checkpoint recipe=minimal checkpoint=dlio saves=3 loads=3",
+            "checkpoint recipe=minimal checkpoint=torch_save checkpoint.keep=2 --dry-run",
+        ),
+    ),
     "sweep": Verb(
         "run every combination of values and compare",
         "recipe=... key=a,b,c [repeats=3]",

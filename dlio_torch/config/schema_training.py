@@ -128,6 +128,11 @@ class CheckpointConfig:
         "its weights in Hugging Face's layout",
         former=("kind", {"torch": "torch_save"}),
     )
+    root: str | None = opt(
+        None,
+        "folder of checkpoints, in which each run makes a folder of its own, <root>/<recipe>/<time>; null: in the run "
+        "directory",
+    )
     every_steps: int = opt(0, "save after every n-th step; 0: never because of the number of steps", minimum=0)
     every_epochs: int = opt(0, "save after every n-th epoch; 0: never because of an epoch's end", minimum=0)
     before_first: bool = opt(False, "save a checkpoint before the first step")

@@ -1,4 +1,4 @@
-"""Checks of paths: paths that no file system accepts are refused before any access."""
+"""Checks of paths: paths that no file system accepts, or that mix files, are refused before any access."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PATH_BYTES = 4095  # PATH_MAX, without the zero at the end
 
 
 def check_paths(config: Config, fail: Fail) -> None:
-    """Refuse paths and names of files that are too long.
+    """Refuse paths and names of files that are too long, and checkpoints among run directories.
 
     Args:
         config: a complete configuration.
@@ -28,6 +28,7 @@ def check_paths(config: Config, fail: Fail) -> None:
         "output.root": config.output.root,
         "stage.dir": config.stage.dir,
         "train.resume": config.train.resume,
+        "checkpoint.root": config.checkpoint.root,
     }
     paths = {key: location for key, location in locations.items() if location is not None}
     paths |= {f"checkpoint.files.{number}.name": file.name for number, file in enumerate(config.checkpoint.files)}
@@ -41,3 +42,27 @@ def check_paths(config: Config, fail: Fail) -> None:
             fail(
                 [key], f"{len(os.fsencode(path))} bytes long; the system allows {_PATH_BYTES}", "choose a shorter path"
             )
+    _check_checkpoint_root(config, fail)
+
+
+def _check_checkpoint_root(config: Config, fail: Fail) -> None:
+    root = config.checkpoint.root
+    if root is None:
+        return
+    if not root.strip():
+        fail(
+            ["checkpoint.root"],
+            "the name of the folder is empty",
+            "name a folder, for example checkpoint.root=/scratch/checkpoints, or set checkpoint.root=null",
+        )
+    if _absolute(root) == _absolute(config.output.root):
+        fail(
+            ["checkpoint.root", "output.root"],
+            "the folders of checkpoints would lie among the run directories",
+            "name another folder, for example checkpoint.root=checkpoints, or set checkpoint.root=null, which keeps "
+            "checkpoints in their run directory",
+        )
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(os.path.expanduser(path))

@@ -91,12 +91,15 @@ def _data_locations(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _local_paths(config: Config) -> Iterator[tuple[str, str]]:
-    """Yields the options that must be local paths: results are locked and appended to, copies need a local disk."""
+    """Yields the options that must be local paths: results are locked and appended to, copies need a local
+    disk, and checkpoints are written by path.
+    """
     paths = {
         "output.dir": config.output.dir,
         "output.root": config.output.root,
         "stage.dir": config.stage.dir,
         "train.resume": config.train.resume,
+        "checkpoint.root": config.checkpoint.root,
     }
     yield from ((key, path) for key, path in paths.items() if path is not None)
     yield from (("trace.posix_paths", path) for path in config.trace.posix_paths)

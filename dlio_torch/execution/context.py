@@ -15,6 +15,7 @@ from dlio_torch.execution.elastic_position import ElasticPosition
 from dlio_torch.execution.outcome import RunOutcome
 from dlio_torch.formats.core.format import Format
 from dlio_torch.report.progress import Progress
+from dlio_torch.report.scale_text import scale_line
 from dlio_torch.supervision.reader_activity import describe_readers
 from dlio_torch.supervision.watchdog import Watchdog, WatchdogSettings
 
@@ -62,6 +63,17 @@ class RunContext:
         """Print a note on what the run does, on rank 0, unless the run is quiet."""
         if self.is_rank_zero and self.detail != "quiet":
             print(text, file=sys.stderr)
+
+    def announce(self) -> None:
+        """Print recipe and scale that were chosen, and what the scale changed."""
+        composed = self.composed
+        for remark in composed.remarks:
+            self.note(remark)
+        if self.detail == "verbose":
+            for note in composed.notes:
+                self.note(f"scale: {note}")
+        elif composed.notes:
+            self.note(scale_line(composed.config.scale.name, composed.notes))
 
     @property
     def line_prefix(self) -> str:

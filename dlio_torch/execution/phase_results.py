@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlio_torch.config.schema import Config
@@ -73,6 +74,7 @@ class WrittenRun:
     Attributes:
         planned: the planned run.
         directory: the run directory.
+        checkpoints: folder of the checkpoints.
         mount: file system of the data, on rank 0; empty elsewhere.
         recorder: records the spans of this rank.
         generated: amount of data that was generated; ``None`` if the run only trains, or the data need no files.
@@ -80,6 +82,7 @@ class WrittenRun:
 
     planned: PlannedRun
     directory: RunDir
+    checkpoints: Path
     mount: Mapping[str, Any]
     recorder: Recorder
     generated: Generated | None

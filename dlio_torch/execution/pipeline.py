@@ -39,7 +39,6 @@ from dlio_torch.iotrace.recorder.spans import NULL
 from dlio_torch.preflight.crowded_cores import crowded_cores
 from dlio_torch.preflight.data_space import data_space_problem
 from dlio_torch.preflight.rank_agreement import check_ranks_agree
-from dlio_torch.report.scale_text import scale_line
 from dlio_torch.supervision.crashes import report_crashes
 
 
@@ -75,13 +74,7 @@ def run(composed: Composed, phases: Sequence[str] = ("generate", "train")) -> in
 def run_phases(context: RunContext, phases: Sequence[str]) -> ThresholdMissed | None:
     """Run the phases on this rank; returns the threshold that the run missed, the same on every rank."""
     report_crashes(context.line_prefix)
-    for remark in context.composed.remarks:
-        context.note(remark)
-    if context.detail == "verbose":
-        for note in context.composed.notes:
-            context.note(f"scale: {note}")
-    elif context.composed.notes:
-        context.note(scale_line(context.composed.config.scale.name, context.composed.notes))
+    context.announce()
     prepared = prepare(context, phases)
     if "train" not in phases:
         check_data_space(context, prepared)
@@ -123,7 +116,7 @@ def plan(context: RunContext, prepared: PreparedRun) -> PlannedRun:
     from dlio_torch.data.order.planning import left_over, plan_order
     from dlio_torch.execution.resume import find_resume_point, run_identity
     from dlio_torch.preflight.checkpoint_layout import check_checkpoints
-    from dlio_torch.preflight.checkpoint_space import checkpoint_space_problem
+    from dlio_torch.preflight.checkpoint_space import checkpoint_root_problem, checkpoint_space_problem
     from dlio_torch.preflight.device_decoders import check_device_decoder
     from dlio_torch.preflight.device_reads import check_device_reads
     from dlio_torch.preflight.feasibility import NodeRanks, check_duration, check_sample_shapes, resource_problem
@@ -155,6 +148,7 @@ def plan(context: RunContext, prepared: PreparedRun) -> PlannedRun:
     node = NodeRanks(on_node, comm.world_size)
     refuse(resource_problem(config, fmt, order.train, sources, reduces=comm.name != "single", ranks=node))
     if context.is_rank_zero:
+        refuse(checkpoint_root_problem(config, sources))
         refuse(checkpoint_space_problem(config, len(order.train), comm.world_size))
     identity = run_identity(config, fmt, comm.world_size, order.train)
     resume = find_resume_point(config, identity, comm)
@@ -172,10 +166,10 @@ def write(context: RunContext, planned: PlannedRun, phases: Sequence[str]) -> Wr
     generates = "generate" in phases and needs_generated_data(context)
     if generates:
         check_data_space(context, prepared)
-    directory, mount = make_run_directory(context, prepared.config)
+    directory, checkpoints, mount = make_run_directory(context, prepared.config)
     recorder = open_recorder(directory, prepared.config, context.comm.rank)
     generated = generate_data_set(context, prepared, recorder) if generates else None
-    return WrittenRun(planned, directory, mount, recorder, generated)
+    return WrittenRun(planned, directory, checkpoints, mount, recorder, generated)
 
 
 def train(context: RunContext, written: WrittenRun) -> TrainedRun:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,47 +11,56 @@ from dlio_torch.checkpoint.registry import layout_of
 from dlio_torch.config.emit import sources_to_yaml, to_yaml
 from dlio_torch.config.schema import Config
 from dlio_torch.environment.machine import describe
+from dlio_torch.execution.cleanup import Cleanup
 from dlio_torch.execution.context import RunContext
 from dlio_torch.iotrace.recorder.budget import make_budget
+from dlio_torch.iotrace.recorder.self_recording import patterns, recording
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 from dlio_torch.run_directory import run_state
+from dlio_torch.run_directory.checkpoint_folder import make_checkpoint_folder
 from dlio_torch.run_directory.kept_results import keep_earlier, kept_line, used_paths
 from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.storage.stage_folder import node_folder
 
 
-def make_run_directory(context: RunContext, config: Config) -> tuple[RunDir, dict[str, Any]]:
+def make_run_directory(context: RunContext, config: Config) -> tuple[RunDir, Path, dict[str, Any]]:
     """Make the run directory on rank 0, and write configuration, environment and state of the run to it.
 
     Returns:
-        The directory on all ranks, and the description of the data's mount on rank 0; empty elsewhere.
+        The directory and the folder of the checkpoints on all ranks, and the description of the data's mount on
+        rank 0; empty elsewhere.
 
     Raises:
         DlioError: the directory cannot be made or written.
     """
-    directory, mount, comm = None, {}, context.comm
+    directory, checkpoints, mount, comm = None, None, {}, context.comm
     if context.is_rank_zero:
-        layout = layout_of(config.checkpoint.layout)
+        saved = config.checkpoint
+        layout = layout_of(saved.layout)
         names = [] if layout is None else layout.file_names(config)
         if (line := keep_earlier_results(config)) is not None:
             context.note(line)
         directory = RunDir.create(config.output.root, config.recipe, config.output.dir, checkpoints=names)
         run_state.begin(directory.state, comm.world_size)  # first: another run must not take this one for finished
+        root = None if layout is None else saved.root
+        checkpoints = make_checkpoint_folder(directory, root, config.recipe, names)
         directory.write_text(directory.config, to_yaml(config))
         directory.write_text(directory.sources, sources_to_yaml(context.composed.sources))
         stage = config.stage.dir
         data = Path(config.dataset.path or config.dataset.root) if stage is None else node_folder(stage)
-        environment = describe({"data": data, "runs": directory.path})
+        places = {"data": data, "runs": directory.path} | ({} if root is None else {"checkpoints": checkpoints})
+        environment = describe(places)
         mount = environment["mounts"]["data"]
         ranks = {"backend": comm.name, "detail": comm.detail, "world_size": comm.world_size}
         ranks |= {"settings": dict(comm.settings)}
         directory.write_json(directory.environment, {**environment, "ranks": ranks, "dlio_torch": __version__})
         context.outcome.write_to(directory.state)
-    directory = comm.broadcast_object(directory)
+    directory, checkpoints = comm.broadcast_object((directory, checkpoints))
     assert directory is not None
+    assert checkpoints is not None
     if not context.is_rank_zero:
         context.outcome.write_to(directory.state)
-    return directory, mount
+    return directory, checkpoints, mount
 
 
 def keep_earlier_results(config: Config) -> str | None:
@@ -72,3 +82,24 @@ def open_recorder(directory: RunDir, config: Config, rank: int) -> Recorder:
     if trace.spans or trace.posix:
         make_budget(directory.events, rank, trace.limit_bytes, trace.limit_files)
     return Recorder(directory.events, rank) if trace.spans else NULL
+
+
+def record_calls(
+    context: RunContext, directory: RunDir, config: Config, places: Sequence[Path], cleanup: Cleanup
+) -> None:
+    """Record the I/O calls of this process and its children until the end of ``cleanup``.
+
+    Args:
+        context: the run.
+        directory: the run directory.
+        config: the resolved configuration.
+        places: folders and files whose calls are recorded, if ``trace.posix_paths`` names none.
+        cleanup: ends the recording.
+
+    Raises:
+        DlioError: the calls cannot be recorded.
+    """
+    trace = config.trace
+    include = patterns([*trace.posix_paths] or places)
+    limit_bytes = trace.posix_limit_bytes
+    cleanup.enter_context(recording(directory.events, rank=context.comm.rank, include=include, limit_bytes=limit_bytes))

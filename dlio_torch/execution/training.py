@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import torch
 
 from dlio_torch.analysis.collect import RankResult
 from dlio_torch.checkpoint.base import SaverSetup
-from dlio_torch.checkpoint.checkpointer import Checkpointer, open_checkpointer
+from dlio_torch.checkpoint.checkpointer import Checkpointer
 from dlio_torch.checkpoint.position import SavedPositions
 from dlio_torch.compute.calibrate import Calibration
 from dlio_torch.compute.emulate import make_emulator
@@ -22,11 +21,13 @@ from dlio_torch.execution.cleanup import Cleanup
 from dlio_torch.execution.context import RunContext
 from dlio_torch.execution.elastic_position import AfterStep
 from dlio_torch.execution.phase_results import PlannedRun, WrittenRun
+from dlio_torch.execution.run_record import record_calls
 from dlio_torch.execution.training_data import TrainingData
+from dlio_torch.execution.watched_checkpointer import open_watched
 from dlio_torch.formats.core.device_decoder import DeviceDecoder
 from dlio_torch.iotrace.recorder.io_counters import IoCounters
-from dlio_torch.iotrace.recorder.self_recording import patterns, recording
 from dlio_torch.iotrace.timeline.torch_profiler import ProfilerSession
+from dlio_torch.run_directory.checkpoint_folder import checkpoint_folder
 from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.train.copy_stream import CopyStream
 from dlio_torch.train.counters import tree_counters
@@ -58,7 +59,7 @@ def train_rank(
     planned, comm = written.planned, context.comm
     config = planned.prepared.config
     if config.trace.posix:
-        _record_calls(context, written, data, cleanup)
+        record_calls(context, written.directory, config, [data.folder, written.checkpoints], cleanup)
     cleanup.closing(written.recorder)
     gpu = use_gpu(comm.local_rank) if needs_gpu(config) else None
     loaders, load_io = _open_loaders(context, written, data)
@@ -109,17 +110,6 @@ def _with_copies(stages: Stages, loaders: Loaders, gpu: torch.device, written: W
     return replace(stages, loader=ahead, copies=ahead, copies_ahead=ahead.times)
 
 
-def _record_calls(context: RunContext, written: WrittenRun, data: TrainingData, cleanup: Cleanup) -> None:
-    """Record I/O calls of this process and its workers until the end of ``cleanup``."""
-    trace, directory = written.planned.prepared.config.trace, written.directory
-    paths: Sequence[Path | str] = trace.posix_paths or [data.folder, directory.checkpoints]
-    cleanup.enter_context(
-        recording(
-            directory.events, rank=context.comm.rank, include=patterns(paths), limit_bytes=trace.posix_limit_bytes
-        )
-    )
-
-
 def _open_loaders(context: RunContext, written: WrittenRun, data: TrainingData) -> tuple[Loaders, IoCounters | None]:
     """Open the loaders of this rank; returns them and the I/O of reading samples into memory, or ``None``."""
     planned = written.planned
@@ -157,20 +147,15 @@ def _begin(context: RunContext, planned: PlannedRun, loaders: Loaders) -> tuple[
 
 
 def _open_checkpointer(context: RunContext, written: WrittenRun, cleanup: Cleanup) -> Checkpointer:
-    """The checkpointer of this rank; its watchdog starts here, because saves are timed."""
+    """The checkpointer of this rank, which goes on after the checkpoint of another run if one is resumed."""
     planned, directory, comm = written.planned, written.directory, context.comm
     config, resume = planned.prepared.config, planned.resume
-    watchdog = None
-    if config.checkpoint.layout != "none":
-        watchdog = cleanup.enter_context(context.watchdog("a checkpoint to be written", observed=False))
-        watchdog.is_waiting = False
-    return cleanup.closing(
-        open_checkpointer(
-            SaverSetup(config, directory.checkpoints, comm, written.recorder),
-            watchdog,
-            positions=SavedPositions(directory.position(comm.rank), planned.identity),
-            restores=None if resume is None else (RunDir(resume.run).checkpoints, resume.checkpoint),
-        )
+    return open_watched(
+        context,
+        SaverSetup(config, written.checkpoints, comm, written.recorder),
+        cleanup,
+        positions=SavedPositions(directory.position(comm.rank), planned.identity),
+        restores=None if resume is None else (checkpoint_folder(RunDir(resume.run)), resume.checkpoint),
     )
 
 

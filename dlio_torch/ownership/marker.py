@@ -3,7 +3,7 @@
 ``dlio_torch.json`` lies in the folder.  Under ``made_by`` it holds::
 
     marker   the identifier of this tool's markers
-    kind     data, run, recording, study, node or copies
+    kind     data, run, recording, study, node, copies or checkpoints
     folder   name of the folder; the marker is not valid in a copy or in a renamed folder
     recipe   recipe that it belongs to; null: to no single one
     files    the list, see :mod:`dlio_torch.ownership.names`
@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 from dlio_torch.ownership.names import MARKER, FileNames
 
-Kind = Literal["data", "run", "recording", "study", "node", "copies"]
+Kind = Literal["data", "run", "recording", "study", "node", "copies", "checkpoints"]
 KEY = "made_by"
 _IDENTIFIER = "30665696-5034-4830-ac7d-d022e1beb5d5"
 _MOST_BYTES = 1 << 30  # of a marker; copies of a million files take a tenth of it

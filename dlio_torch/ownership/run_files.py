@@ -17,6 +17,7 @@ _EVENTS = (
 )
 RUN_FILES = (
     *("config.yaml", "sources.yaml", "environment.json", "state.json", "summary.json", "elastic.json", "command.json"),
+    "checkpoints.json",
     *("steps.csv", f"steps.rank{_ANY}.csv", f"steps.rank{_ANY}.csv.journal", f"position.rank{_ANY}.json"),
     *("trace.json.gz", "horovod.json", "report.html"),
     *(f"events/{name}" for name in _EVENTS),

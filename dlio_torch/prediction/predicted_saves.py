@@ -136,7 +136,7 @@ def checkpoint_of(config: Config, summary: Mapping[str, Any]) -> Checkpoint | No
         every_epochs=options.every_epochs,
         all_ranks=layout.saving_ranks(config, 2) > 1,
         job=job,
-        flushed=options.fsync or (options.layout == "dcp" and options.sync_files),
+        flushed=layout.flushes(config),
         cached=options.plan_cache,
         stall_s=None if options.async_save == "none" else _stall_s(summary["checkpoints"]),
     )

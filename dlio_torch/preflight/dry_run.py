@@ -21,7 +21,12 @@ from dlio_torch.dist.launcher import Launch, detect
 from dlio_torch.dist.registry import choose_backend
 from dlio_torch.errors import ConfigError, DlioError, PreconditionError
 from dlio_torch.formats.core.format import Format
-from dlio_torch.preflight.checkpoint_space import checkpoint_space_problem, peak_bytes, results_folder
+from dlio_torch.preflight.checkpoint_space import (
+    checkpoint_location,
+    checkpoint_root_problem,
+    checkpoint_space_problem,
+    peak_bytes,
+)
 from dlio_torch.preflight.crowded_cores import crowded_cores
 from dlio_torch.preflight.data_location import LocatedData, locate_data
 from dlio_torch.preflight.data_space import data_space_problem
@@ -167,6 +172,7 @@ def _problems(
     yield from placement_lines(config, plan_placement(config, demand, LocalRank(launch.local_rank)))
     problems.append(resource_problem(config, fmt, sampler, sources, reduces=reduces, ranks=_node_ranks(launch)))
     problems.append(checkpoint_space_problem(config, len(sampler), launch.world_size))
+    problems.append(checkpoint_root_problem(config, sources))
     try:
         check_mpi_io(config, fmt)
     except PreconditionError as error:
@@ -206,5 +212,5 @@ def _checkpoints(config: Config, steps: int, world_size: int) -> str:
     return (
         f"checkpoints: {count} of {average} by {counted(ranks, 'rank')}{graphs}, up to "
         f"{format_size(peak_bytes(config, steps, world_size))} of disk space at a time in "
-        f"{results_folder(config)}"
+        f"{checkpoint_location(config)}"
     )

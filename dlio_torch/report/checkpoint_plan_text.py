@@ -89,6 +89,4 @@ def _needs(config: Config, layout: Layout, ranks: int, peak_bytes: int) -> Itera
     state = min(held, max(saved, rank_bytes(config.model, config.parallel, largest)))
     copies = f" and {format_size(held - state)} of copies" if held > state else ""
     yield f"checkpoint memory: up to {format_size(state)} of state{copies} per rank"
-    temporary = layout.temporary_bytes(config, ranks)
-    besides = f", {format_size(temporary)} of them temporary copies" if temporary else ""
-    yield f"checkpoint disk space: up to {format_size(peak_bytes)} at a time for {counted(ranks, 'rank')}{besides}"
+    yield f"checkpoint disk space: up to {format_size(peak_bytes)} at a time for {counted(ranks, 'rank')}"

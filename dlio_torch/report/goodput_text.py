@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dlio_torch.checkpoint.goodput import NO_MTBF, Goodput
+from dlio_torch.checkpoint.goodput import NO_MTBF, Goodput, interval_steps
 from dlio_torch.report.terminal import NOT_MEASURED
 from dlio_torch.units import counted, format_duration, percent
 
@@ -47,5 +47,4 @@ def share_text(part: Mapping[str, Any], name: str) -> str:
 
 def steps_text(part: Mapping[str, Any]) -> str:
     """Steps between two saves at the best interval, a whole number."""
-    inputs = Goodput(**part["inputs"])
-    return counted(max(1, round((part["best_interval_s"] - inputs.cost_s) / inputs.step_s)), "step")
+    return counted(interval_steps(Goodput(**part["inputs"]), part["best_interval_s"]), "step")

@@ -13,6 +13,7 @@ from rich.table import Table
 from dlio_torch.analysis.step_metrics import PARTS, SHARES
 from dlio_torch.report.advice_text import draw_advice
 from dlio_torch.report.cache_text import epochs_text, storage_text
+from dlio_torch.report.checkpoint_text import checkpoint_rows
 from dlio_torch.report.expect import ExpectRow, figure_text
 from dlio_torch.report.goodput_text import goodput_rows
 from dlio_torch.report.io_text import draw_io
@@ -152,8 +153,7 @@ def _rows(summary: Mapping[str, Any], *, verbose: bool) -> Iterator[tuple[str, s
         yield "decoded on the GPU", f"{rate} samples/s, {took} a batch (median), a part of the copies"
     if (ahead := summary.get("copies_ahead")) is not None:
         yield "copies ahead", _copies_ahead(ahead, summary.get("gpu") or "the GPU")
-    if (saved := summary["checkpoints"])["measured"]:
-        yield "checkpoints", _checkpoints(saved, summary.get("saved") or {})
+    yield from checkpoint_rows(summary)
     if summary.get("goodput") is not None:
         yield from goodput_rows(summary["goodput"])
     if evaluation["steps"]:
@@ -178,19 +178,6 @@ def _copies_ahead(ahead: Mapping[str, Any], gpu: str) -> str:
         f"{format_rate(ahead['bytes_per_s'])} to {gpu}, {took} (median), "
         f"{percent(ahead['hidden_share'])} of their time hidden behind other work of the steps"
     )
-
-
-def _checkpoints(measured: Mapping[str, Any], saved: Mapping[str, Any]) -> str:
-    """Number, size, time and rate of the measured checkpoints, and whether they reached the device."""
-    seconds = measured["duration_s"]["mean"]
-    text = f"{measured['measured']}, {format_duration(seconds)} each"
-    if saved.get("checkpoints") and saved.get("bytes"):
-        size = saved["bytes"] / saved["checkpoints"]
-        text += f": {format_size(size)} at {format_rate(size / seconds)}"
-    if saved.get("fsync") is not None:
-        kept = "not flushed: perhaps still in memory (checkpoint.fsync=false)"
-        text += f", {'flushed to the device' if saved['fsync'] else kept}"
-    return text
 
 
 def _parts(summary: Mapping[str, Any]) -> str:

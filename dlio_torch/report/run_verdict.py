@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dlio_torch.analysis.cache import COLD, WARM
+from dlio_torch.report.checkpoint_text import slowdown_text
 from dlio_torch.report.utilisation_text import work_on
 from dlio_torch.units import format_duration, format_number, format_rate, format_size, percent
 
@@ -24,6 +25,8 @@ _LOSSES = {
 _LOADING = ("fetch", "between_epochs")  # losses that storage or loader cause
 BUSY = 0.99
 """Utilisation from which nothing limits a run."""
+_SLOWS = 0.05
+"""Relative increase of a step's duration from which saves in the background are mentioned."""
 _LIMITS = 0.2
 """Share of the time from which a loss limits a run."""
 
@@ -43,7 +46,7 @@ def verdict(summary: Mapping[str, Any]) -> str:
         return (
             f"No compute was emulated, so there is no accelerator utilisation: {who} deliver {_rate(summary)}, and a "
             f"step of {duration} spends most of its time ({percent(losses[largest])}) on {_LOSSES[largest]}"
-            f"{_change(summary)}."
+            f"{_change(summary, largest)}.{_beside_saves(summary)}"
         )
     accelerator = "the emulated accelerator"
     busy = f"{percent(au)} busy ({_sureness(summary)})"
@@ -53,7 +56,7 @@ def verdict(summary: Mapping[str, Any]) -> str:
     cause = f"{_LOSSES[largest][0].upper()}{_LOSSES[largest][1:]} {limits}"
     waits = percent(losses["fetch"])
     part = work_on(summary, waits=largest in _LOADING)
-    last = f"{_change(summary)}.{f' {part}' if part else ''}"
+    last = f"{_change(summary, largest)}.{_beside_saves(summary)}{f' {part}' if part else ''}"
     if largest == "fetch":
         return (
             f"{cause}: {who} keep {accelerator} {busy}, and a step of {duration} waits {wait} for "
@@ -81,14 +84,27 @@ def _sureness(summary: Mapping[str, Any]) -> str:
     return f"± {50 * (interval[1] - interval[0]):.1f} points at 95 % confidence, {steps} steps"
 
 
-def _change(summary: Mapping[str, Any]) -> str:
-    """The first piece of advice that is an option, with what it is predicted to save, as the end of a sentence."""
-    items = (summary.get("advice") or {}).get("items") or ()
-    first = next((item for item in items if item["key"] is not None), None)
+def _change(summary: Mapping[str, Any], loss: str) -> str:
+    """The first piece of advice that is an option, with what it is predicted to save, as the end of a sentence.
+
+    If checkpoints are the largest loss, advice on them comes first.
+    """
+    items = [item for item in (summary.get("advice") or {}).get("items") or () if item["key"] is not None]
+    on_loss = [item for item in items if loss == "checkpoint" and item["key"].startswith("checkpoint.")]
+    first = next(iter((*on_loss, *items)), None)
     if first is None:
         return ""
     saved = saved_share(first)
     return f"; try {settings_of(first)}" + (f", which saves {saved} of the time" if saved else "")
+
+
+def _beside_saves(summary: Mapping[str, Any]) -> str:
+    """Sentence that saves in the background slow the steps; empty if they hardly do, or it was not measured."""
+    slowdown = summary["checkpoints"].get("slowdown")
+    if slowdown is None or slowdown < _SLOWS:
+        return ""
+    text = slowdown_text(summary["checkpoints"])
+    return f" {text[0].upper()}{text[1:]}."
 
 
 def settings_of(item: Mapping[str, Any]) -> str:

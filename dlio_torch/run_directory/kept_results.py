@@ -33,6 +33,7 @@ def used_paths(config: Config) -> dict[str, Path]:
         "dataset.path": dataset.path,
         "train.resume": config.train.resume,
         "stage.dir": config.stage.dir,
+        "checkpoint.root": config.checkpoint.root,
     }
     return {key: Path(path).expanduser() for key, path in options.items() if path is not None and "://" not in path}
 

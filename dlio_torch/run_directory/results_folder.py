@@ -86,10 +86,23 @@ def new_folder(parent: Path, now: datetime | None = None) -> Path:
     Raises:
         OSError: the folder cannot be made.
     """
+    return numbered_folder(parent, (now or datetime.now()).strftime("%Y%m%d-%H%M%S"))
+
+
+def numbered_folder(parent: Path, name: str) -> Path:
+    """Make a new folder ``<parent>/<name>[-n]``; two callers at the same time get two folders.
+
+    Args:
+        parent: made if needed.
+        name: of the folder.
+
+    Raises:
+        OSError: the folder cannot be made.
+    """
     parent.mkdir(parents=True, exist_ok=True)
-    stamp, number = (now or datetime.now()).strftime("%Y%m%d-%H%M%S"), 1
+    number = 1
     while True:
-        path = parent / (stamp if number == 1 else f"{stamp}-{number}")
+        path = parent / (name if number == 1 else f"{name}-{number}")
         # mkdir is a test-and-set that is atomic on every file system.
         with contextlib.suppress(FileExistsError):
             path.mkdir()

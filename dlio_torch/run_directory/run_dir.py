@@ -176,8 +176,13 @@ class RunDir:
 
     @property
     def checkpoints(self) -> Path:
-        """Folder of the checkpoints."""
+        """Folder of the checkpoints, unless ``checkpoint.root`` is set."""
         return self.path / "checkpoints"
+
+    @property
+    def checkpoint_link(self) -> Path:
+        """Names the folder of the checkpoints if it lies elsewhere (JSON)."""
+        return self.path / "checkpoints.json"
 
     @property
     def trace(self) -> Path:

@@ -78,6 +78,21 @@ class CachePreparation:
     why: str | None
 
 
+@dataclass(frozen=True)
+class FileShares:
+    """Cached shares of single files, over all machines.
+
+    Attributes:
+        measured: files whose cached share is known.
+        cached: files of which more than :data:`TOLERANCE` lies in the page cache.
+        largest: largest cached share of a file; ``None``: no share is known.
+    """
+
+    measured: int
+    cached: int
+    largest: float | None
+
+
 class CachedFiles(Protocol):
     """The files whose pages are prepared.
 
@@ -151,6 +166,13 @@ class CacheKeeper:
         preparation = CachePreparation(epoch, attempts, time.perf_counter() - began, before, share, reached, why)
         self.prepared.append(preparation)
         return preparation
+
+    def file_shares(self) -> FileShares:
+        """Measure the cached share of each file; returns the outcome on every rank."""
+        shares = self._worker.run("measure_files", list(self._files.share(self._first, self._step)))
+        everyone = [share for rank in self._comm.gather_objects(shares) or [] for share in rank]
+        cached = sum(share > TOLERANCE for share in everyone)
+        return self._comm.broadcast_object(FileShares(len(everyone), cached, max(everyone, default=None)))
 
     def _require_room(self) -> None:
         size = self.size

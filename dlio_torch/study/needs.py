@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -65,15 +65,17 @@ class StudyNeeds:
 
     Attributes:
         data: the data sets that are generated, in the order of the points.
-        checkpoint_bytes: most that one run keeps of checkpoints, which go when it has ended.
+        checkpoint_bytes: most that one run keeps of checkpoints in its folder, which go when it has ended.
         compute_s: point -> emulated compute of one of its runs; none of a point that cannot be looked at.
         notes: points that will fail as the machine is, and why; one line each.
+        checkpoint_roots: most that one run keeps below each ``checkpoint.root`` of the points.
     """
 
     data: tuple[DataSet, ...]
     checkpoint_bytes: float
     compute_s: dict[int, float]
     notes: tuple[str, ...] = ()
+    checkpoint_roots: Mapping[Path, float] = field(default_factory=dict)
 
     def at_least_s(self, repeats: int, fresh: Collection[int]) -> float:
         """Minimum seconds that all runs take: emulated compute, and starting of processes.
@@ -115,6 +117,7 @@ def require_space(required: StudyNeeds, runs: Path) -> None:
     for folder, size in [
         *((data_set.folder, data_set.missing_bytes) for data_set in required.data),
         (runs, required.checkpoint_bytes),
+        *required.checkpoint_roots.items(),
     ]:
         place = _existing(folder)
         wanted.setdefault(os.stat(place).st_dev, []).append((folder, size))
@@ -150,7 +153,7 @@ class _Survey:
         compute: dict[int, float] = {}
         readers: dict[Path, dict[tuple[int, int], list[int]]] = {}
         notes: list[str] = []
-        checkpoints = 0.0
+        checkpoints: dict[Path | None, float] = {}
         failed: list[PreconditionError] = []
         for resolved_point in resolved:
             try:
@@ -162,14 +165,16 @@ class _Survey:
                 notes.append(f"will fail: point {resolved_point.point.label}: {error}")
                 continue
             compute[resolved_point.point.number] = seconds
-            checkpoints = max(checkpoints, kept)
+            root = None if config.checkpoint.root is None else self.cwd / Path(config.checkpoint.root).expanduser()
+            checkpoints[root] = max(checkpoints.get(root, 0.0), kept)
             if folder is not None:
                 amount = config.dataset.num_files, config.dataset.num_files_eval
                 readers.setdefault(folder, {}).setdefault(amount, []).append(resolved_point.point.number)
         if resolved and len(failed) == len(resolved):
             raise failed[0]
         data = tuple(self.data_set(folder, by_amount) for folder, by_amount in readers.items())
-        return StudyNeeds(data, checkpoints, compute, tuple(notes))
+        roots = {root: size for root, size in checkpoints.items() if root is not None}
+        return StudyNeeds(data, checkpoints.get(None, 0.0), compute, tuple(notes), roots)
 
     def point(self, resolved: Resolved) -> tuple[Config, Path | None, float, float]:
         """Returns configuration, folder of generated data, seconds of compute and bytes of checkpoints of a point."""

@@ -57,8 +57,8 @@ def estimate(
         size = format_size(item.missing_bytes)
         files, users = counted(item.missing_files, "file"), _list(item.points)
         yield f"  to write: {files}, about {size}, in {item.folder} (points {users})"
-    if needs.checkpoint_bytes:
-        yield f"checkpoints: up to {format_size(needs.checkpoint_bytes)} of one run, removed at the end of the run"
+    if kept := max(needs.checkpoint_bytes, *needs.checkpoint_roots.values(), 0.0):
+        yield f"checkpoints: up to {format_size(kept)} of one run, removed at the end of the run"
     fresh = {point.number for point in points if point.fresh or study.start == "fresh"}
     least = needs.at_least_s(study.repeats, fresh) * (1 - done / count if count else 0)
     yield f"time: at least about {format_duration(least)} of emulated compute and of starting processes, plus I/O"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shutil
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dlio_torch.errors import DataError
+from dlio_torch.ownership.marker import NotOwned
+from dlio_torch.ownership.removal import remove
 from dlio_torch.report.expect import lookup
+from dlio_torch.run_directory.checkpoint_folder import outside_folders
 from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.study.model import Point, Trial
 from dlio_torch.study.warm_start import WarmStart
@@ -85,7 +89,7 @@ def run_trial(
     summary: Mapping[str, Any] = {}
     code, error = ended.exit_code, ended.error or None
     if run.path.is_dir():
-        shutil.rmtree(run.checkpoints, ignore_errors=True)
+        _remove_checkpoints(run)
         try:
             summary = run.read_json(run.summary)
         except DataError as missing:
@@ -130,7 +134,16 @@ def log_of(directory: Path) -> Path:
     return directory.with_name(f"{directory.name}.log")
 
 
+def _remove_checkpoints(run: RunDir) -> None:
+    """Remove the checkpoints of a run that has ended; whatever cannot be removed stays."""
+    shutil.rmtree(run.checkpoints, ignore_errors=True)
+    for folder in outside_folders(run):
+        with contextlib.suppress(NotOwned, OSError):
+            remove(folder)
+
+
 def discard(directory: Path) -> None:
-    """Remove a run directory that belongs to no trial, and the log of this run."""
+    """Remove a run directory that belongs to no trial, its checkpoints, and the log of this run."""
+    _remove_checkpoints(RunDir(directory))
     shutil.rmtree(directory, ignore_errors=True)
     log_of(directory).unlink(missing_ok=True)

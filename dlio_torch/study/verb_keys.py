@@ -1,4 +1,4 @@
-"""Keys of the verbs sweep, tune, headspace, launch and predict that are not options of a run.
+"""Keys of the verbs sweep, tune, headspace, launch, predict and checkpoint that are not options of a run.
 
 Plain data: ``--help`` reads it, too.
 """
@@ -147,6 +147,16 @@ KEYS: dict[str, dict[str, Key]] = {
         "files": Key("number of files of the data set", "as in the run", "1024"),
         "samples": Key("number of samples of an epoch, over all ranks", "as in the run", "262144"),
     },
+    "checkpoint": {
+        "saves": Key(
+            "number of checkpoints that are saved, one after the other, each flushed to the device", "10", "3"
+        ),
+        "loads": Key(
+            "number of times that a checkpoint is read back after all saves; the kept checkpoints are read in turn",
+            "10",
+            "3",
+        ),
+    },
 }
 """The keys of each verb, in the order of its help."""
 
@@ -168,6 +178,7 @@ _MEANT = {
         "constraint": "directives",
     },
     "predict": {"world_size": "ranks", "nodes": "ranks"},
+    "checkpoint": {"writes": "saves", "reads": "loads", "restores": "loads", "checkpoints": "saves"},
 }
 
 

@@ -38,7 +38,16 @@ STAMP = re.compile(r"\d{8}-\d{6}(-\d+)?")
 _OLD_S = 3600.0  # an unfinished file in a cache folder that is older has been abandoned
 # Named shared memory of torch, Python's multiprocessing and MPICH.
 _SHARED = re.compile(r"torch_\d+_\d+.*|psm_[0-9a-f]+|sem\.mp-\w+|mpich_sh(ar_tmp|m_)\w+")
-_BEGUN = ("dlio_torch.json", "config.yaml", "sources.yaml", "environment.json", "state.json", "events", "checkpoints")
+_BEGUN = (
+    "dlio_torch.json",
+    "config.yaml",
+    "sources.yaml",
+    "environment.json",
+    "state.json",
+    "events",
+    "checkpoints",
+    "checkpoints.json",
+)
 KIND = "orphaned files"
 """Name of orphaned files in the lines of ``doctor`` and ``clean``."""
 

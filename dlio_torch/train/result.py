@@ -124,6 +124,7 @@ class TrainResult:
         epochs: one entry an epoch.
         saves: times of the checkpoints saved.
         checkpoint_bytes: bytes of these checkpoints, and of what was written before the first.
+        save_peak_bytes: peak memory of the saves above the level before them, ``None`` if it was not measured.
         restored: times of the restore before the first step, ``None`` on a rank that restores nothing.
         gpu: name of the GPU to which batches were copied, ``None`` where they stayed in the host's memory.
         copies_ahead: copies that ran ahead of their steps, ``None`` where each batch was copied in its step, or not.
@@ -138,6 +139,7 @@ class TrainResult:
     epochs: EpochLog = field(default_factory=EpochLog)
     saves: list[SaveTimes] = field(default_factory=list)
     checkpoint_bytes: int = 0
+    save_peak_bytes: int | None = None
     restored: RestoreTimes | None = None
     gpu: str | None = None
     copies_ahead: CopyTimes | None = None

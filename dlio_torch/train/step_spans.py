@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 
+from dlio_torch.checkpoint.save_times import SaveTimes
 from dlio_torch.iotrace.recorder.spans import Recorder
 from dlio_torch.train.steps import EVAL, TIMED, Steps
 
@@ -51,6 +53,13 @@ class StepSpans:
         with self._recorder.kept() as full_ns:
             if self._recorder.enabled:
                 self._record(steps, full_ns)
+
+    def record_saves(self, saves: Sequence[SaveTimes]) -> None:
+        """Record a span ``save`` for each save that went on in the background, from its begin until it was durable."""
+        for times in saves:
+            if times.durable_s > times.stall_s:
+                end_ns = times.start_ns + round(times.durable_s * 1e9)
+                self._recorder.add("save", times.start_ns, end_ns, step=times.step, bytes=times.bytes)
 
     def _record(self, steps: Steps, full_ns: int) -> None:
         done = 0

@@ -109,7 +109,9 @@ class Trainer:
         result.steps = self._log.to_array()
         result.saves = self._checkpointer.times
         result.checkpoint_bytes = self._checkpointer.written_bytes
+        result.save_peak_bytes = self._checkpointer.peak_bytes
         self._spans.record(result.steps)
+        self._spans.record_saves(result.saves)
         return result
 
     def _restore_checkpoint(self, result: TrainResult) -> None:

@@ -12,7 +12,7 @@ from dlio_torch import cli
 from dlio_torch.syserrors import refused
 
 LONG = "n" * 300
-KEYS = ("dataset.root", "dataset.path", "stage.dir", "train.resume", "output.root", "output.dir")
+KEYS = ("dataset.root", "dataset.path", "stage.dir", "train.resume", "output.root", "output.dir", "checkpoint.root")
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,14 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dlio_torch.analysis.advice import layout_rules, loader_rules, memory_rules, run_rules, worker_rules
+from dlio_torch.analysis.advice import (
+    checkpoint_rules,
+    layout_rules,
+    loader_rules,
+    memory_rules,
+    run_rules,
+    worker_rules,
+)
 from dlio_torch.analysis.advice.advice_item import Advice
 from dlio_torch.analysis.advice.choice import STARVED, TAKEN, Finding
 from dlio_torch.analysis.advice.evidence import LEAST, MIN_STEPS, Evidence, gather
@@ -34,7 +41,7 @@ RULES: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     memory_rules.in_memory,
     run_rules.persistent_workers,
     run_rules.pinned_memory,
-    run_rules.checkpoints,
+    checkpoint_rules.checkpoints,
     run_rules.allreduce,
     run_rules.evaluation,
     run_rules.late_compute,

@@ -1,23 +1,20 @@
-"""Rules on costs outside the loader: restarted workers, copies to GPUs, checkpoints, allreduce, evaluation."""
+"""Rules on costs outside the loader: restarted workers, copies to GPUs, allreduce, evaluation."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from dlio_torch.analysis.advice import worker_rules
 from dlio_torch.analysis.advice.advice_item import Advice, Predicted
 from dlio_torch.analysis.advice.choice import Finding
 from dlio_torch.analysis.advice.evidence import LEAST, Evidence
-from dlio_torch.units import counted, format_duration, format_rate, format_size, percent
+from dlio_torch.units import format_duration, format_rate, format_size, percent
 
 COSTLY = 0.1
 """Share of the time above which checkpoints, the allreduce or evaluation are worth advice."""
-_AIM = 0.05  # share of the time that checkpoints should take
 UNEVEN = 0.5
 """Ratio of smallest to mean allreduce time of ranks; below it, ranks wait for a slow rank, not for the network."""
 _LATE_S = 2e-4  # mean lateness that any timer may have
-_MIN_CHECKPOINTS = 2
 _LARGE = 1 << 20  # a gradient whose reduction takes time in proportion to its bytes
 
 
@@ -81,53 +78,6 @@ def pinned_memory(evidence: Evidence) -> Iterator[Finding]:
             gain_low=None,
             gain_high=share,
             assumption="the loader's threads have enough time to copy batches into page-locked memory",
-        ),
-        "medium",
-    )
-
-
-def checkpoints(evidence: Evidence) -> Iterator[Finding]:
-    """Rule on checkpoints that take much of the time."""
-    share, saved = evidence.number("shares.checkpoint"), evidence.config.checkpoint
-    if share is None or share < COSTLY:
-        return
-    if evidence.config.scale.checkpoint != 1 or evidence.config.scale.checkpoint_size != 1:
-        yield f"fewer checkpoints: they take {percent(share)} of this run's time, but the scale changes its checkpoints"
-        return
-    count = int(evidence.number("checkpoints.measured") or 0)
-    if count < _MIN_CHECKPOINTS:
-        yield f"fewer checkpoints: a prediction needs {_MIN_CHECKPOINTS} measured checkpoints, but this run has {count}"
-        return
-    name, unit = ("every_steps", "step") if saved.every_steps else ("every_epochs", "epoch")
-    interval = getattr(saved, name)
-    if not interval:
-        return
-    # The time of checkpoints goes down with their number, the rest of the time stays.
-    factor = math.ceil(share * (1 - _AIM) / (_AIM * (1 - share)))
-    then = (share / factor) / (1 - share + share / factor)
-    each = evidence.number("checkpoints.duration_s.mean")
-    key = f"checkpoint.{name}"
-    yield Advice(
-        "checkpoints",
-        key,
-        str(interval * factor),
-        f"checkpoints take {percent(share)} of the time, {format_duration(each or 0.0)} each; with "
-        f"{key}={interval * factor} (now {interval}), {percent(then)} of the shorter time is predicted, but a crash "
-        f"loses up to {counted(interval * factor, unit)} of work",
-        (
-            ("shares.checkpoint", share),
-            ("checkpoints.measured", count),
-            ("checkpoints.duration_s.mean", each),
-            ("saved.bytes", evidence.number("saved.bytes")),
-        ),
-        Predicted(
-            figure="shares.checkpoint",
-            now=share,
-            low=then,
-            high=then,
-            gain_low=share - share / factor,
-            gain_high=share - share / factor,
-            assumption="each checkpoint takes as long as in this run",
         ),
         "medium",
     )

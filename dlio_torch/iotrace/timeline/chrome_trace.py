@@ -7,6 +7,9 @@ Times count from the earliest event; ``otherData`` says which wall-clock time th
 I/O calls (category ``posix``) stand on the track of the thread that made them, inside its spans.  Of very many
 calls only the longest are drawn, since a viewer holds every event in memory; ``otherData`` says how many are
 left out.  The events folder has them all.
+
+Saves of checkpoints in the background are asynchronous events (``b`` and ``e``): they overlap the steps of the thread
+that began them, and viewers draw each of them in a lane of its own.
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ from dlio_torch.iotrace.timeline.kineto_trace import THREADS, foreign_events, re
 MAX_CALLS = 1_000_000
 AMOUNTS = ("asleep", "run_delay", "kernel")
 """Spans that carry a length but no position in time, so they are not drawn (see the events of a batch)."""
+BACKGROUND = "save"
+"""Span that overlaps other spans of its thread."""
 _CHUNK = 20_000  # events that are text at once
 _Ids = dict[tuple[int, int], int]
 
@@ -176,7 +181,7 @@ def complete_events(frame: pd.DataFrame, ids: _Ids, origin_ns: int) -> Iterator[
     The layer becomes the category.
     """
     layers = [str(name) for name in frame["layer"].cat.categories]
-    frame = frame[~frame["op"].isin(AMOUNTS)]
+    frame = frame[~frame["op"].isin((*AMOUNTS, BACKGROUND))]
     ops = [json.dumps(name) for name in frame["op"].cat.categories]
     files = [json.dumps(name) for name in frame["file"].cat.categories]
     for first in range(0, len(frame), _CHUNK):
@@ -209,6 +214,16 @@ def complete_events(frame: pd.DataFrame, ids: _Ids, origin_ns: int) -> Iterator[
             )
 
 
+def background_events(frame: pd.DataFrame, ids: _Ids, origin_ns: int) -> Iterator[str]:
+    """Begin and end of each save in the background as JSON texts; each save has an id, and so a lane, of its own."""
+    rows = frame[(frame["layer"] == "app") & (frame["op"] == BACKGROUND)].to_dict("records")
+    for number, row in enumerate(rows):
+        track = {"cat": BACKGROUND, "id": number, "pid": ids[(row["rank"], row["pid"])], "tid": max(row["tid"], 0)}
+        event = {**track, "name": f"save of step {row['step']}", "args": {"step": row["step"], "bytes": row["bytes"]}}
+        for phase, time_ns in (("b", row["start_ns"]), ("e", row["end_ns"])):
+            yield json.dumps({"ph": phase, **event, "ts": (time_ns - origin_ns) / 1000})
+
+
 def _us(ns: int) -> str:
     # Exact: a float of microseconds would lose nanoseconds after some days of uptime.
     return f"{ns // 1000}.{ns % 1000:03d}"
@@ -231,6 +246,7 @@ def _texts(
     for event in name_events(events.processes, ids):
         yield json.dumps(event)
     yield from complete_events(events.frame, ids, origin_ns)
+    yield from background_events(events.frame, ids, origin_ns)
     for profile in profiles:
         for event in profile:
             time_ns = event.pop("time_ns")

@@ -47,6 +47,15 @@ def measure_cached(files: Sequence[str]) -> dict[str, Any]:
     return {"measured_bytes": measured, "cached_bytes": cached, "worst": worst}
 
 
+def measure_files(files: Sequence[str]) -> list[float]:
+    """Measures the cached share of each file; files whose share is not known are left out."""
+    shares: list[float] = []
+    for low in range(0, len(files), FILES_AT_ONCE):
+        residencies = cached_shares(files[low : low + FILES_AT_ONCE], PROBES)
+        shares += [residency[0] for residency in residencies if residency is not None]
+    return shares
+
+
 def _evict(files: Sequence[str]) -> list[str]:
     return [why for path in files if (why := evict(path)) is not None]
 
@@ -61,6 +70,7 @@ def _why_cached(files: Sequence[str]) -> list[str]:
 
 _TASKS: dict[str, Callable[[Sequence[str]], Any]] = {
     "measure": measure_cached,
+    "measure_files": measure_files,
     "evict": _evict,
     "read": _read,
     "why_cached": _why_cached,
@@ -74,8 +84,9 @@ class CacheWorker(Protocol):
         """Run a task on some files and return its result.
 
         Args:
-            task: ``measure`` (see :func:`measure_cached`), or ``evict``, ``read`` or ``why_cached``, whose results are
-                lines of text: errors of the first two, a reason for each file of the last.
+            task: ``measure`` or ``measure_files`` (see :func:`measure_cached` and :func:`measure_files`), or ``evict``,
+                ``read`` or ``why_cached``, whose results are lines of text: errors of the first two, a reason for each
+                file of the last.
             files: paths.
         """
 

@@ -62,6 +62,10 @@ def test_parts_of_an_asynchronous_save_come_first() -> None:
     inputs = measured_inputs(summary(ASYNC), OPTIONS)
     assert inputs is not None
     assert (inputs.stall_s, inputs.durable_s, inputs.slowdown, inputs.read_s) == (0.002, 0.04, 0.05, 2.75)
+    whole = {**ASYNC, "undisturbed": {"step_s": {"mean": 0.008}}, "restore": {"duration_s": {"mean": 3.0}}}
+    undisturbed = measured_inputs(summary(whole), OPTIONS)
+    assert undisturbed is not None
+    assert (undisturbed.step_s, undisturbed.read_s) == (0.008, 3.0)
     faster = measured_inputs(summary({**ASYNC, "slowdown": -0.01}), OPTIONS)
     assert faster is not None
     assert faster.slowdown == 0
@@ -81,7 +85,9 @@ def test_the_interval_is_that_of_the_options(steps: int, epochs: int, interval: 
 def test_conditions_of_the_run_stand_with_the_assumptions() -> None:
     assert not any("fsync" in each for each in part_of(summary())["assumptions"])
     assert any("checkpoint.fsync=false" in each for each in part_of(summary(fsync=False))["assumptions"])
-    assert not any("fsync" in each for each in part_of(summary(ASYNC, fsync=False))["assumptions"])
+    flushed = {**ASYNC, "save": {**ASYNC["save"], "fsync_s": {"mean": 0.01}}}
+    assert not any("fsync" in each for each in part_of(summary(flushed, fsync=False))["assumptions"])
+    assert any("fsync" in each for each in part_of(summary(ASYNC, fsync=False))["assumptions"])
     scaled = {**summary(), "scaled": ["checkpoint.every_steps 50 -> 5 (scale=laptop)"]}
     assert any("scale=paper" in each for each in part_of(scaled)["assumptions"])
 

@@ -193,6 +193,7 @@ PRODUCERS = (
     *("analysis/collect", "analysis/step_metrics", "analysis/rank_steps", "analysis/cache", "analysis/stalls"),
     *("analysis/storage_share", "analysis/storage_utilisation", "iotrace/figures/overlap", "analysis/mpiio_requests"),
     *("analysis/loader_limit", "analysis/goodput_inputs", "checkpoint/goodput"),
+    *("analysis/checkpoint_figures", "analysis/distribution"),
 )
 
 

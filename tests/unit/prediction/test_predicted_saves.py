@@ -121,7 +121,8 @@ def test_a_run_says_what_it_saved() -> None:
     told = checkpoint_of(settings, {**summary, "checkpoints": {"save": {"stall_s": {"mean": 0.125}}}})
     assert told is not None
     assert told.stall_s == 0.125
-    plain = checkpoint_of(replace(settings, checkpoint=CheckpointConfig("torch_save", 1, state_bytes=7)), summary)
+    sized = CheckpointConfig(layout="torch_save", every_steps=1, state_bytes=7)
+    plain = checkpoint_of(replace(settings, checkpoint=sized), summary)
     assert plain is not None
     assert (plain.job, plain.all_ranks, plain.stall_s) == (None, False, None)
     assert checkpoint_of(Config(), summary) is None

@@ -257,7 +257,7 @@ def test_a_storage_is_opened_by_its_scheme(tmp_path: Path) -> None:
         open_storage("s3://bucket/x")
 
 
-KEYS = ("dataset.root", "dataset.path", "output.root", "output.dir", "stage.dir", "train.resume")
+KEYS = ("dataset.root", "dataset.path", "output.root", "output.dir", "stage.dir", "train.resume", "checkpoint.root")
 
 
 @pytest.mark.parametrize("key", KEYS)

@@ -33,3 +33,15 @@ def test_goodput_has_units_and_a_better_direction() -> None:
         ("share", "lower"),
         ("s", "neither"),
     ]
+
+
+def test_figures_of_checkpoints_have_units_and_a_better_direction() -> None:
+    parts = ("stall_s", "durable_s", "bytes_per_s")
+    names = (*(f"checkpoints.save.{part}.mean" for part in parts), "checkpoints.slowdown")
+    assert [(metric(name).unit, metric(name).better) for name in names] == [
+        ("s", "lower"),
+        ("s", "lower"),
+        ("B/s", "higher"),
+        ("share", "lower"),
+    ]
+    assert metric("checkpoints.save.write_s.max").unit == "s"

@@ -39,8 +39,12 @@ class SafetensorsLayout(Layout):
 
     def saved_bytes(self, config: Config, rank: int) -> int:
         """Bytes of a rank's tensors; on the first rank also those of the whole files that are made of all parts."""
-        size = tensor_bytes(saved_files(config, rank))
-        return size + tensor_bytes(whole_files(config)) if config.checkpoint.consolidate and rank == 0 else size
+        return sum(self.file_sizes(config, rank))
+
+    def file_sizes(self, config: Config, rank: int) -> list[int]:
+        """Sizes of the tensors in each file; the index is left out."""
+        whole = whole_files(config) if config.checkpoint.consolidate and rank == 0 else []
+        return [file.bytes for file in (*saved_files(config, rank), *whole)]
 
     def held_bytes(self, config: Config, rank: int) -> int:
         """The tensors of a rank, and a file beside them that is serialised or read."""

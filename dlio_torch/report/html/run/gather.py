@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dlio_torch.analysis import standalone_checkpoints
 from dlio_torch.analysis.run_recording import open_recording
 from dlio_torch.analysis.step_metrics import SCHEMA, VERSION
 from dlio_torch.config.yamlfile import parse_document
@@ -59,7 +60,9 @@ def gather(path: Path) -> View:
         )
     summary = _summary(directory, missing)
     steps = _steps(directory, summary, missing)
-    lacking = [name for name in directory.missing() if name != "steps.csv" or steps is None]
+    standalone = _standalone(directory)
+    has_steps = steps is not None or standalone is not None
+    lacking = [name for name in directory.missing() if name != "steps.csv" or not has_steps]
     missing += [f"{name} is missing: {_WHY.get(name, 'the run did not write it')}" for name in lacking]
     environment, config = _json(directory, directory.environment, missing), _text(directory.config, missing)
     sources = _sources(directory, missing)
@@ -73,6 +76,7 @@ def gather(path: Path) -> View:
         sources=sources,
         steps=steps,
         missing=tuple(missing),
+        standalone=standalone,
     )
 
 
@@ -98,6 +102,12 @@ def _json(directory: RunDir, path: Path, missing: list[str]) -> Mapping[str, Any
 def _summary(directory: RunDir, missing: list[str]) -> Mapping[str, Any] | None:
     """Reads the run's summary; None if its version cannot be shown by this package."""
     value = _json(directory, directory.summary, missing)
+    if _standalone(directory) is not None:
+        missing.append(
+            "this run saved checkpoints and read them back without training (verb checkpoint), so it has no steps and "
+            "no figures of steps"
+        )
+        return None
     if value is not None and (value.get("schema"), value.get("version")) != (SCHEMA, VERSION):
         missing.append(
             f"summary.json is left out: it has the format {value.get('schema')} version {value.get('version')}, but "
@@ -105,6 +115,13 @@ def _summary(directory: RunDir, missing: list[str]) -> Mapping[str, Any] | None:
         )
         return None
     return value
+
+
+def _standalone(directory: RunDir) -> Mapping[str, Any] | None:
+    """Reads the summary of a run of the verb ``checkpoint``; ``None`` for any other."""
+    value = _json(directory, directory.summary, [])
+    kind = (standalone_checkpoints.SCHEMA, standalone_checkpoints.VERSION)
+    return value if value is not None and (value.get("schema"), value.get("version")) == kind else None
 
 
 def _text(path: Path, missing: list[str]) -> str | None:

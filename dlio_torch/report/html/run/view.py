@@ -47,6 +47,7 @@ class View:
         steps: records of steps with a column ``rank``, likewise.
         command: content of ``command.json``: what the verb ``trace`` ran and how it ended, likewise.
         missing: what a whole run has and this one lacks, one sentence each.
+        standalone: content of ``summary.json`` of the verb ``checkpoint``, which has no steps.
     """
 
     recording: Recording
@@ -57,6 +58,7 @@ class View:
     steps: pd.DataFrame | None = None
     command: Mapping[str, Any] | None = None
     missing: tuple[str, ...] = ()
+    standalone: Mapping[str, Any] | None = None
 
     @property
     def get_run(self) -> str:

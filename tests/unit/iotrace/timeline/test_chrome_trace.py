@@ -31,7 +31,7 @@ def check_format(trace: dict[str, Any]) -> None:
     """The rules of the Trace Event Format (the document of the Chromium project) for the phases in use."""
     named = set()
     for event in trace["traceEvents"]:
-        assert event["ph"] in {"X", "M", "C"}
+        assert event["ph"] in {"X", "M", "C", "b", "e"}
         assert isinstance(event["name"], str)
         assert isinstance(event["pid"], int)
         assert isinstance(event["tid"], int)
@@ -42,6 +42,9 @@ def check_format(trace: dict[str, Any]) -> None:
         elif event["ph"] == "X":
             assert event["dur"] >= 0
             assert isinstance(event["cat"], str)
+        elif event["ph"] in {"b", "e"}:
+            assert isinstance(event["cat"], str)
+            assert isinstance(event["id"], int)
         else:
             assert all(isinstance(value, (int, float)) for value in event["args"].values())
     for event in trace["traceEvents"]:
@@ -75,6 +78,24 @@ def test_every_span_becomes_a_complete_event(tmp_path: Path) -> None:
     assert names(trace, "process_name") == {"rank 2 trainer"}
     assert names(trace, "thread_name") == {"MainThread"}
     assert trace["otherData"]["origin_monotonic_ns"] == base
+
+
+def test_saves_in_the_background_get_lanes_of_their_own(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, 0)
+    recorder.add("compute", 1000, 9000, step=1)
+    recorder.add("save", 2000, 7000, step=1, bytes=64)
+    recorder.add("save", 3000, 12000, step=2, bytes=65)  # begins while the one before is written
+    write_trace(read_events(tmp_path), tmp_path / "trace.json.gz")
+    trace = load(tmp_path / "trace.json.gz")
+    assert [event["name"] for event in intervals(trace)] == ["compute"]
+    lanes = [event for event in trace["traceEvents"] if event["ph"] in {"b", "e"}]
+    assert [(event["ph"], event["id"], event["name"], event["ts"]) for event in lanes] == [
+        ("b", 0, "save of step 1", 1.0),
+        ("e", 0, "save of step 1", 6.0),
+        ("b", 1, "save of step 2", 2.0),
+        ("e", 1, "save of step 2", 11.0),
+    ]
+    assert lanes[0]["args"] == {"step": 1, "bytes": 64}
 
 
 def test_the_origin_is_told_in_wall_clock_time(tmp_path: Path) -> None:
