@@ -13,6 +13,7 @@ from dlio_torch.analysis.goodput_inputs import goodput_part
 from dlio_torch.analysis.mpiio_requests import of_ranks
 from dlio_torch.analysis.reader_summary import reader_summary
 from dlio_torch.analysis.step_metrics import summarise
+from dlio_torch.checkpoint.registry import layout_of
 from dlio_torch.config.schema import Config
 from dlio_torch.environment.cores import IDLE_LEAST_S
 from dlio_torch.iotrace.recorder.io_counters import IoCounters
@@ -81,6 +82,7 @@ def collect(
         about: what the caller knows of the run; becomes part of the summary.
     """
     results = [rank.train for rank in ranks]
+    layout = layout_of(config.checkpoint.layout)
     counted_with = [
         [
             (epoch.io, None if size is None else uncached_bytes(config, size, prepared, epoch.epoch))
@@ -109,7 +111,7 @@ def collect(
         "saved": {
             "checkpoints": sum(len(result.saves) for result in results),
             "bytes": sum(result.checkpoint_bytes for result in results),
-            "fsync": config.checkpoint.fsync if config.checkpoint.layout != "none" else None,
+            "fsync": None if layout is None else layout.flushes(config),
         },
         "reads": {
             "samples": samples,

@@ -135,6 +135,10 @@ class Layout(ABC):
         """Number of ranks that save; the first ones."""
         return world_size if self.needs_model or config.checkpoint.ranks == "all" else 1
 
+    def saves_job(self, config: Config) -> bool:
+        """Whether the described job says what each rank saves."""
+        return self.needs_model
+
     @abstractmethod
     def file_names(self, config: Config) -> list[str]:
         """Entries for the files of the checkpoints of all ranks (see :mod:`dlio_torch.ownership.names`)."""
@@ -151,10 +155,6 @@ class Layout(ABC):
         """Sizes of the files that one checkpoint of a rank has; together ``saved_bytes``."""
         return [self.saved_bytes(config, rank)]
 
-    def temporary_bytes(self, config: Config, world_size: int) -> int:
-        """Bytes that a checkpoint of all ranks takes besides ``saved_bytes`` until it is complete."""
-        return 0
-
     def plan_cost(self, config: Config) -> PlanCost | None:
         """Plans the checkpoint of at most ``checkpoint.planned_ranks`` ranks of the described job; nothing is written.
 
@@ -170,6 +170,18 @@ class Layout(ABC):
     def start_bytes(self, config: Config) -> int:
         """Bytes written once, before the first checkpoint."""
         return 0
+
+    def flushes(self, config: Config) -> bool:
+        """Whether a save flushes its files to the device."""
+        return config.checkpoint.fsync
+
+    def check(self, config: Config) -> None:
+        """Refuse what this machine cannot do, before anything is written.
+
+        Raises:
+            PreconditionError: with the way out.
+        """
+        return
 
     @abstractmethod
     def open(self, setup: SaverSetup) -> Saver:

@@ -11,6 +11,7 @@ BUILTIN: dict[str, str] = {
     "torch_save": "dlio_torch.checkpoint.layouts.plain_files.layout:TorchSaveLayout",
     "dcp": "dlio_torch.checkpoint.layouts.dcp.layout:DcpLayout",
     "megatron_deepspeed": "dlio_torch.checkpoint.layouts.megatron_deepspeed.layout:MegatronDeepSpeedLayout",
+    "safetensors": "dlio_torch.checkpoint.layouts.huggingface.layout:SafetensorsLayout",
     "tensorflow": "dlio_torch.checkpoint.layouts.tensorflow.layout:TensorFlowLayout",
 }
 """Layout -> class."""

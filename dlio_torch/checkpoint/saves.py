@@ -56,7 +56,7 @@ def total_bytes(config: Config, world_size: int) -> int:
     if layout is None:
         return 0
     count = layout.saving_ranks(config, world_size)
-    if not layout.needs_model:
+    if not layout.saves_job(config):
         return sum(layout.saved_bytes(config, rank) for rank in range(count))
     classes = rank_classes(config.model, config.parallel, count)
     return sum(len(ranks) * layout.saved_bytes(config, ranks[0]) for ranks in classes)

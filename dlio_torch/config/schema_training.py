@@ -120,11 +120,12 @@ class TensorFlowConfig:
 class CheckpointConfig:
     """Checkpoints: content, interval, and the ranks that save."""
 
-    layout: Literal["none", "files", "torch_save", "tensorflow", "dcp", "megatron_deepspeed"] = opt(
+    layout: Literal["none", "files", "torch_save", "tensorflow", "dcp", "megatron_deepspeed", "safetensors"] = opt(
         "none",
         "none: no checkpoints; files: files of given sizes; torch_save: torch.save of the described model or of a "
         "state of state_bytes; tensorflow: the files of TensorFlow's Saver; dcp: torch.distributed.checkpoint of the "
-        "described model; megatron_deepspeed: the files of Megatron-DeepSpeed for the described model",
+        "described model; megatron_deepspeed: the files of Megatron-DeepSpeed for the described model; safetensors: "
+        "its weights in Hugging Face's layout",
         former=("kind", {"torch": "torch_save"}),
     )
     root: str | None = opt(
@@ -194,6 +195,19 @@ class CheckpointConfig:
         "all",
         "part of a checkpoint of a described model that a restore reads: all, or the model without the optimizer's "
         "state",
+    )
+    shard_bytes: int = opt(
+        5_000_000_000,
+        "with layout=safetensors: most bytes of tensors in a file; a larger tensor has a file of its own",
+        unit="B",
+        minimum=1,
+    )
+    consolidate: bool = opt(
+        False,
+        "with layout=safetensors and ranks=all: the first rank makes whole files of the parts that the ranks saved",
+    )
+    consolidate_threads: int = opt(
+        1, "with consolidate: threads that make the whole files", minimum=1, maximum=MOST_THREADS
     )
     mtbf_s: float = opt(
         0.0,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dlio_torch.config.check import Fail
 from dlio_torch.config.schema import Config
+from dlio_torch.units import counted
 
 _LAYOUT = "checkpoint.layout"
+_HUGGING_FACE = "safetensors"
 _WITHOUT_PARTS = ("files", "tensorflow")
 
 
@@ -23,10 +25,53 @@ def check_layout(config: Config, fail: Fail) -> None:
     if layout == "megatron_deepspeed":
         _check_described(config, fail)
         _check_deepspeed(config, fail)
+    elif layout == _HUGGING_FACE:
+        _check_described(config, fail)
+        _check_parts(config, fail)
     elif layout == "torch_save":
         _check_torch_save(config, fail)
     if layout in _WITHOUT_PARTS or (layout == "torch_save" and not config.model.described):
         _check_whole(config, fail)
+    if config.checkpoint.consolidate:
+        _check_consolidation(config, fail)
+
+
+def check_saved_parts(config: Config, world_size: int, fail: Fail) -> None:
+    """Refuse to make whole files of the parts of too few ranks.
+
+    Args:
+        config: a complete configuration.
+        world_size: number of ranks.
+        fail: raises the error; called with keys, problem and way out.
+
+    Raises:
+        ConfigError: naming the keys, their values and what to change.
+    """
+    if config.checkpoint.consolidate and world_size < config.parallel.world_size:
+        ranks = counted(config.parallel.world_size, "rank")
+        fail(
+            ["checkpoint.consolidate", "parallel.data"],
+            f"whole files need the parts of the {ranks} of the job, but {world_size} were started",
+            f"start {ranks}, or set checkpoint.consolidate=false",
+        )
+
+
+def _check_consolidation(config: Config, fail: Fail) -> None:
+    if config.checkpoint.layout != _HUGGING_FACE or config.checkpoint.ranks != "all":
+        fail(
+            ["checkpoint.consolidate", _LAYOUT, "checkpoint.ranks"],
+            "whole files are made of the parts of ranks, which only this layout saves",
+            "set checkpoint.layout=safetensors and checkpoint.ranks=all, or checkpoint.consolidate=false",
+        )
+
+
+def _check_parts(config: Config, fail: Fail) -> None:
+    if config.checkpoint.ranks == "all" and config.parallel.zero == 3:
+        fail(
+            ["checkpoint.ranks", "parallel.zero"],
+            "the parts of ZeRO 3 are pieces of rows, which the files cannot describe",
+            "set checkpoint.ranks=first, or parallel.zero=0 with parallel.fsdp=full",
+        )
 
 
 def _check_torch_save(config: Config, fail: Fail) -> None:

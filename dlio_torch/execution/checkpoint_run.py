@@ -11,6 +11,7 @@ Phases::
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 from dlio_torch.analysis.standalone_checkpoints import ColdLoad, RankCheckpoints
@@ -81,9 +82,12 @@ def _check(context: RunContext, plan: CheckpointPlan) -> None:
     context.announce()
     for line in plan.amounts():
         context.note(line)
-    for problem in plan.problems(context.comm.rank):
+    comm = context.comm
+    hosts = comm.broadcast_object(comm.gather_objects(socket.gethostname()))
+    assert hosts is not None  # the root has them
+    for problem in plan.problems(tuple(rank for rank, host in enumerate(hosts) if host == hosts[comm.rank])):
         raise problem
-    context.comm.barrier()  # no run directory is made if a rank refuses
+    comm.barrier()  # no run directory is made if a rank refuses
 
 
 def _run(context: RunContext, plan: CheckpointPlan) -> None:

@@ -115,6 +115,7 @@ def plan(context: RunContext, prepared: PreparedRun) -> PlannedRun:
     from dlio_torch.data.engines.placement_plan import LocalRank, placement_lines, plan_placement
     from dlio_torch.data.order.planning import left_over, plan_order
     from dlio_torch.execution.resume import find_resume_point, run_identity
+    from dlio_torch.preflight.checkpoint_layout import check_checkpoints
     from dlio_torch.preflight.checkpoint_space import checkpoint_root_problem, checkpoint_space_problem
     from dlio_torch.preflight.device_decoders import check_device_decoder
     from dlio_torch.preflight.device_reads import check_device_reads
@@ -134,6 +135,7 @@ def plan(context: RunContext, prepared: PreparedRun) -> PlannedRun:
     if line := left_over(config, manifests["train"], order.train, comm.world_size):
         context.note(line)
     check_duration(config, order, sources)
+    check_checkpoints(config)
     ranks = comm.broadcast_object(comm.gather_objects((socket.gethostname(), format_cpus(os.sched_getaffinity(0)))))
     assert ranks is not None  # the root has them
     local = LocalRank.of(comm.rank, comm.local_rank, ranks)

@@ -128,15 +128,15 @@ def checkpoint_of(config: Config, summary: Mapping[str, Any]) -> Checkpoint | No
     if layout is None or not (options.every_steps or options.every_epochs) or not saved["checkpoints"]:
         return None
     job = None
-    if layout.needs_model:
+    if layout.saves_job(config):
         job = JobSaves(config, layout.plan_cost(config))
     return Checkpoint(
         bytes=saved["bytes"] / saved["checkpoints"],
         every_steps=options.every_steps,
         every_epochs=options.every_epochs,
-        all_ranks=job is not None or options.ranks == "all",
+        all_ranks=layout.saving_ranks(config, 2) > 1,
         job=job,
-        flushed=options.fsync or (options.layout == "dcp" and options.sync_files),
+        flushed=layout.flushes(config),
         cached=options.plan_cache,
         stall_s=None if options.async_save == "none" else _stall_s(summary["checkpoints"]),
     )

@@ -10,7 +10,7 @@ from dlio_torch.checkpoint.registry import layout_of
 from dlio_torch.config.check import ConfigCheck
 from dlio_torch.config.compose import Composed
 from dlio_torch.config.schema import Config
-from dlio_torch.config.validate_model import check_job_ranks
+from dlio_torch.config.validate_saving_ranks import check_saving_ranks
 from dlio_torch.errors import PreconditionError
 from dlio_torch.preflight.checkpoint_space import (
     checkpoint_location,
@@ -18,6 +18,7 @@ from dlio_torch.preflight.checkpoint_space import (
     peak_bytes_of,
     space_problem,
 )
+from dlio_torch.report.checkpoint_plan_text import checkpoint_plan_lines
 from dlio_torch.report.job_text import job_lines
 from dlio_torch.report.scale_text import scale_line
 from dlio_torch.units import counted, format_size
@@ -55,18 +56,19 @@ class CheckpointPlan:
         """Steps of the checkpoints that are read, in their order: the kept ones in turn."""
         return [self.kept[number % len(self.kept)] for number in range(self.loads)]
 
-    def problems(self, rank: int = 0) -> Iterator[PreconditionError]:
+    def problems(self, ranks: tuple[int, ...] = (0,)) -> Iterator[PreconditionError]:
         """Yields the reasons for which this machine cannot save the checkpoints; nothing is written.
 
         Args:
-            rank: number of the rank; space and folder are checked for all ranks.
+            ranks: numbers of the ranks of this node; space and folder are checked for all ranks.
         """
         from dlio_torch.preflight.feasibility import NodeRanks, checkpoint_memory_problem  # imports torch
 
         config, sources = self.config, self.composed.sources
-        memory = checkpoint_memory_problem(config, sources, NodeRanks((rank,), self.world_size))
+        memory = checkpoint_memory_problem(config, sources, NodeRanks(ranks, self.world_size))
         root = checkpoint_root_problem(config, sources)
-        space = space_problem(config, self.saves, self.world_size, self._peak_bytes)
+        saved = f"{counted(self.saves, 'checkpoint')} of {format_size(sum(self.sizes))}"
+        space = space_problem(config, saved, config.checkpoint.keep, self._peak_bytes)
         yield from (problem for problem in (root, memory, space) if problem is not None)
 
     @property
@@ -81,6 +83,9 @@ class CheckpointPlan:
             yield scale_line(config.scale.name, composed.notes)
         yield from job_lines(config, self.world_size)
         yield from self.amounts()
+        if config.model.described:
+            peak = peak_bytes_of(config, self.saves, config.parallel.world_size)
+            yield from checkpoint_plan_lines(config, peak)
 
     def amounts(self) -> Iterator[str]:
         """Yields the lines on saves, kept checkpoints and loads."""
@@ -120,7 +125,7 @@ def plan_checkpoints(composed: Composed, saves: int, loads: int, world_size: int
             "set checkpoint=torch_save checkpoint.state_bytes=1GB, or another checkpoint of `ls checkpoint`",
         )
     assert layout is not None  # fail raises
-    check_job_ranks(composed.config, world_size, check.fail)
+    check_saving_ranks(composed.config, world_size, check.fail)
     whole = 1 if layout.replaced_bytes(composed.config) else saves  # checkpoints that share a file: the newest is whole
     carried_out = _carried_out(composed, min(whole, loads))
     keep = carried_out.config.checkpoint.keep

@@ -19,7 +19,7 @@ def peak_bytes(config: Config, steps: int, world_size: int) -> int:
     """Largest number of bytes that the checkpoints of all ranks take at one time.
 
     An old checkpoint is removed when the next one is complete.  A file whose name has no ``{step}`` is replaced when
-    the new one is complete.  Temporary copies of one checkpoint count, too.
+    the new one is complete.
 
     Args:
         config: the experiment.
@@ -41,7 +41,7 @@ def peak_bytes_of(config: Config, times: int, world_size: int) -> int:
     fixed, ranks = layout.replaced_bytes(config), layout.saving_ranks(config, world_size)
     kept = min(times, options.keep + 1) if options.keep else times
     size = (sum(fixed) * (1 - kept) + (max(fixed, default=0) if times > 1 else 0) + layout.start_bytes(config)) * ranks
-    return size + kept * total_bytes(config, world_size) + layout.temporary_bytes(config, ranks)
+    return size + kept * total_bytes(config, world_size)
 
 
 def checkpoint_location(config: Config) -> Path:
@@ -77,16 +77,18 @@ def checkpoint_space_problem(config: Config, steps: int, world_size: int) -> Pre
         world_size: number of ranks; all save to one file system.
     """
     needed = peak_bytes(config, steps, world_size)
-    return space_problem(config, saves(config.checkpoint, steps, config.train.epochs), world_size, needed)
+    options = config.checkpoint
+    count, size = saves(options, steps, config.train.epochs), total_bytes(config, world_size)
+    return space_problem(config, f"{counted(count, 'checkpoint')} of {format_size(size)}", options.keep, needed)
 
 
-def space_problem(config: Config, count: int, world_size: int, needed: int) -> PreconditionError | None:
+def space_problem(config: Config, saved: str, keep: int, needed: int) -> PreconditionError | None:
     """Returns the error if a number of bytes does not fit on the file system of the checkpoints; ``None`` if it fits.
 
     Args:
         config: the experiment.
-        count: number of checkpoints that are saved.
-        world_size: number of ranks.
+        saved: number and size of the checkpoints, in words.
+        keep: number of checkpoints that are kept; 0: all.
         needed: bytes that they take at one time.
     """
     folder = checkpoint_location(config)
@@ -99,9 +101,8 @@ def space_problem(config: Config, count: int, world_size: int, needed: int) -> P
     if needed <= free:
         return None
     return PreconditionError(
-        f"checkpoint.keep={config.checkpoint.keep}: {counted(count, 'checkpoint')} of "
-        f"{format_size(total_bytes(config, world_size))} take up to {format_size(needed)} at a time in {folder}, but "
-        f"its file system has only {format_size(free)} left",
+        f"checkpoint.keep={keep}: {saved} take up to {format_size(needed)} at a time in {folder}, but its file system "
+        f"has only {format_size(free)} left",
         hint=(
             "set checkpoint.root to another file system, lower checkpoint.keep (0 keeps all checkpoints), or choose a "
             "smaller scale"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
+from dlio_torch.checkpoint.registry import layout_of
 from dlio_torch.checkpoint.saves import held_bytes, is_saved
 from dlio_torch.config.check import ConfigCheck
 from dlio_torch.config.schema import Config
@@ -48,17 +49,15 @@ class NodeRanks:
 
 @dataclass(frozen=True)
 class ResourceNeeds:
-    """Memory and processes that one rank needs, and memory that checkpoints need.
+    """Memory and processes that one rank needs.
 
     Attributes:
         batch_bytes: batches and samples that it holds at once, without torch's own memory.
-        state_bytes: content of checkpoints that the ranks of this node keep in memory, together.
         gradient_bytes: tensors that the ranks reduce.
         processes: loader workers and threads that run at once.
     """
 
     batch_bytes: float
-    state_bytes: int
     gradient_bytes: int
     processes: int
 
@@ -99,20 +98,18 @@ def check_sample_shapes(fmt: Format, sampler: Plan) -> None:
         plan.cut(fmt.specs())
 
 
-def resource_needs(config: Config, fmt: Format, sampler: Plan, ranks: NodeRanks, *, reduces: bool) -> ResourceNeeds:
+def resource_needs(config: Config, fmt: Format, sampler: Plan, *, reduces: bool) -> ResourceNeeds:
     """Memory and processes that a rank needs for the training, from the sizes of samples that the format states.
 
     Args:
         config: the experiment.
         fmt: format of the data.
         sampler: the order of the rank's training samples.
-        ranks: those of this node, which hold checkpoints at the same time.
         reduces: whether the rank holds a gradient to reduce; a process without a launcher holds none.
     """
     spinning = config.compute.threads if config.compute.mode == "spin" else 0
     return ResourceNeeds(
         held_batch_bytes(config, fmt, sampler),
-        held_bytes(config, ranks.numbers, ranks.world_size) if is_saved(config, len(sampler)) else 0,
         config.train.allreduce_bytes if reduces else 0,
         engines.facts(config.loader.engine).demand(config.loader).readers + _interleave_threads(config) + spinning,
     )
@@ -145,7 +142,7 @@ def resource_problem(
     ranks: NodeRanks = NodeRanks((0,), 1),
 ) -> PreconditionError | None:
     """Returns the error if the training needs more resources than this machine has; ``None`` if they suffice."""
-    wanted, check = resource_needs(config, fmt, sampler, ranks, reduces=reduces), ConfigCheck(config, dict(sources))
+    wanted, check = resource_needs(config, fmt, sampler, reduces=reduces), ConfigCheck(config, dict(sources))
     memory = memory_in_all()
     loader = config.loader
     if wanted.processes > (limit := _process_limit()):
@@ -170,8 +167,9 @@ def resource_problem(
             f"{format_size(memory)}"
         )
         return _insufficient(check, keys, text, "lower one of these options, or make samples smaller")
-    if wanted.state_bytes > memory:
-        return checkpoint_memory_problem(config, sources, ranks)
+    saved = is_saved(config, len(sampler))
+    if saved and (excess := checkpoint_memory_problem(config, sources, ranks)) is not None:
+        return excess
     if wanted.gradient_bytes > (room := max(memory, _gpu_bytes())):
         text = (
             f"a rank would hold {format_size(wanted.gradient_bytes)} of gradient in memory, but this machine has "
@@ -195,11 +193,16 @@ def checkpoint_memory_problem(config: Config, sources: Mapping[str, str], ranks:
     if held <= memory:
         return None
     kinds = {"files": "checkpoint.files", "tensorflow": "checkpoint.tensorflow.meta_bytes"}
-    described = config.model.described and config.checkpoint.layout not in kinds and not config.checkpoint.state_bytes
-    key = "model.num_layers" if described else kinds.get(config.checkpoint.layout, "checkpoint.state_bytes")
-    who = "a rank keeps" if len(ranks.numbers) == 1 else f"the {len(ranks.numbers)} ranks of this node keep"
-    remedy = "start fewer ranks on a node, or lower the number of layers"
-    remedy = remedy if described else "lower the size of the state or write_bytes"
+    layout = layout_of(config.checkpoint.layout)
+    by_model = layout is not None and layout.saves_job(config)
+    key = "model.num_layers" if by_model else kinds.get(config.checkpoint.layout, "checkpoint.state_bytes")
+    remedy = (
+        "start fewer ranks on a node, lower the number of layers"
+        if by_model
+        else "lower the size of the state or write_bytes"
+    )
+    count = len(ranks.numbers)
+    who = "a rank keeps" if count == 1 else f"the {count} ranks of this node keep"
     return _insufficient(
         ConfigCheck(config, dict(sources)),
         [key],

@@ -27,7 +27,7 @@ def checkpoint_plan_lines(config: Config, peak_bytes: int) -> Iterator[str]:
         peak_bytes: most bytes that checkpoints of all ranks of the job take at one time.
     """
     layout = layout_of(config.checkpoint.layout)
-    if layout is None or not layout.needs_model:
+    if layout is None or not layout.saves_job(config):
         return
     ranks = job_ranks(config.parallel)
     cost = layout.plan_cost(config)
@@ -82,11 +82,11 @@ def _plans(cost: PlanCost, ranks: int) -> Iterator[str]:
 
 def _needs(config: Config, layout: Layout, ranks: int, peak_bytes: int) -> Iterator[str]:
     """Memory of the rank that holds most, and disk space of all ranks."""
-    first_ranks = range(0, ranks, config.parallel.tensor * config.parallel.data)
+    # The first rank of a stage holds as much as any of its ranks.
+    first_ranks = range(0, layout.saving_ranks(config, ranks), config.parallel.tensor * config.parallel.data)
     held, largest = max((layout.held_bytes(config, rank), rank) for rank in first_ranks)
-    state = min(held, rank_bytes(config.model, config.parallel, largest))
+    saved = layout.saved_bytes(config, largest)
+    state = min(held, max(saved, rank_bytes(config.model, config.parallel, largest)))
     copies = f" and {format_size(held - state)} of copies" if held > state else ""
     yield f"checkpoint memory: up to {format_size(state)} of state{copies} per rank"
-    temporary = layout.temporary_bytes(config, ranks)
-    besides = f", {format_size(temporary)} of them temporary copies" if temporary else ""
-    yield f"checkpoint disk space: up to {format_size(peak_bytes)} at a time for {counted(ranks, 'rank')}{besides}"
+    yield f"checkpoint disk space: up to {format_size(peak_bytes)} at a time for {counted(ranks, 'rank')}"

@@ -53,9 +53,10 @@ def shorten(comm: Any) -> None:
 
 
 def prepare(place: str, do: Callable[[], None]) -> None:
+    from dlio_torch.checkpoint.layouts.plain_files import checkpoint_writer
     from dlio_torch.data.dataset import generation
     from dlio_torch.execution import summary
-    from dlio_torch.train import checkpoint_writer, trainer
+    from dlio_torch.train import trainer
 
     places: dict[str, tuple[Any, str, int]] = {
         "step": (trainer.Trainer, "_record", 3),

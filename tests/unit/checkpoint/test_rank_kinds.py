@@ -62,9 +62,13 @@ def test_ranks_of_a_class_hold_the_same_shapes(job: tuple[ModelConfig, ParallelC
 @pytest.mark.parametrize(
     ("model", "parallel", "count"),
     [
-        (LLAMA3_8B, replace(FULL, data=1024), 3),  # rows of the vocabulary: 126, the rest, none
-        (LLAMA3_70B, ParallelConfig(tensor=8, data=32, fsdp="full"), 2),
-        (LLAMA3_405B, ParallelConfig(tensor=8, pipeline=32, data=2, zero=1), 16),
+        (LLAMA3_8B, replace(FULL, data=1024), 4),  # the first; rows of the vocabulary: 126, the rest, none
+        (LLAMA3_70B, ParallelConfig(tensor=8, data=32, fsdp="full"), 3),  # the first; with and without the norms
+        (
+            LLAMA3_405B,
+            ParallelConfig(tensor=8, pipeline=32, data=2, zero=1),
+            128,
+        ),  # of a stage: norms and copies or not
     ],
 )
 def test_a_thousand_ranks_are_few_classes(model: ModelConfig, parallel: ParallelConfig, count: int) -> None:

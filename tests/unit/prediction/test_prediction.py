@@ -11,10 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlio_torch.analysis.advice.loader_replay import LoaderSetup
+from dlio_torch.checkpoint.plan_cost import PlanCost
+from dlio_torch.config.schema import CheckpointConfig, Config
+from dlio_torch.config.schema_model import ModelConfig, ParallelConfig
 from dlio_torch.config.schema_run import SystemConfig
 from dlio_torch.errors import ConfigError
 from dlio_torch.prediction.assumptions import assumptions
-from dlio_torch.prediction.predicted_saves import Checkpoint
+from dlio_torch.prediction.predicted_saves import Checkpoint, JobSaves
 from dlio_torch.prediction.project import Question, Row, checked, project
 from dlio_torch.prediction.rank_workload import RankWorkload
 
@@ -182,6 +185,25 @@ def test_checkpoints_are_spread_over_the_steps_between_them(everyone: bool, seco
     assert row.io_share == near(seconds / 10 / (0.1 + seconds / 10))
     (faster,) = rows(saves, system(write_bytes_per_s=1000.0 * MB), 8)
     assert faster.checkpoint_s == near(seconds / 10)
+
+
+def test_assumptions_of_a_described_checkpoint_say_what_was_measured_and_what_follows() -> None:
+    model = ModelConfig(hidden_size=64, num_layers=4, num_heads=4, ffn_hidden_size=160, vocab_size=512)
+    parallel, saved = ParallelConfig(data=4, fsdp="full"), CheckpointConfig(layout="dcp", every_steps=10)
+    config = replace(Config(), model=model, parallel=parallel, checkpoint=saved)
+    cost = PlanCost(ranks=4, tensors=9, local_s=0.5, global_s=2.0, plan_bytes=MB, metadata_bytes=1, sizes=())
+    work = workload(checkpoint=Checkpoint(1.0, 10, 0, True, JobSaves(config, cost), flushed=True))
+    sentences = assumptions(work, system(), Question((8,)), {}, 0.0)
+    assert any("planning a checkpoint of 4 ranks takes 500 ms" in line for line in sentences["measured"])
+    guessed = "\n".join(sentences["guessed"])
+    for text in ("more data parallelism", "in proportion to the number of ranks", "durable writes"):
+        assert text in guessed
+    assert any("system.network_bytes_per_s" in line for line in sentences["not given"])
+    (row,) = rows(work, system(), 8)
+    assert row.checkpoint is not None
+    assert row.checkpoint_s == row.checkpoint.seconds
+    assert row.checkpoint.ranks == 8
+    assert row.step_s == near(0.1 + row.checkpoint.seconds / 10)
 
 
 def test_all_ranks_meet_at_the_begin_of_a_shared_file() -> None:

@@ -23,6 +23,10 @@ from dlio_torch.config.schema import CheckpointConfig
 
 RANK = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 SMALL = ("recipe=minimal", "scale=tiny", "storage.limits=off")
+JOB = (
+    "model.hidden_size=8192", "model.num_layers=800", "model.num_heads=64", "model.ffn_hidden_size=28672",
+    "model.vocab_size=128256", "checkpoint.every_steps=1",
+)  # fmt: skip
 HUGE = [
     (2, ["compute.step_s=1e300"], ["compute.step_s=1e300 (command line)", "at most 277777 h"]),
     (2, ["compute.step_s=1e400"], ["compute.step_s=1e400 (command line)", "too large"]),
@@ -43,6 +47,14 @@ HUGE = [
         3,
         ["checkpoint.layout=torch_save", "checkpoint.every_steps=1", "checkpoint.state_bytes=1024PiB"],
         ["checkpoint.state_bytes", "of checkpoint content in memory"],
+    ),
+    *(
+        (
+            3,
+            [*JOB, f"checkpoint.layout={layout}"],
+            ["model.num_layers=800 (command line)", "a rank keeps ", "fewer ranks"],
+        )
+        for layout in ("dcp", "megatron_deepspeed", "torch_save")
     ),
 ]
 

@@ -79,6 +79,14 @@ class DcpLayout(Layout):
         copies = 1 + (options.async_save != "none" or restores)
         return copies * rank_bytes(config.model, config.parallel, rank)
 
+    def flushes(self, config: Config) -> bool:
+        return config.checkpoint.fsync or config.checkpoint.sync_files
+
+    def check(self, config: Config) -> None:
+        from dlio_torch.checkpoint.layouts.dcp.background import check_background
+
+        check_background(config.checkpoint)
+
     def open(self, setup: SaverSetup) -> Saver:
         from dlio_torch.checkpoint.layouts.dcp.saver import DcpSaver
 

@@ -47,8 +47,11 @@ class TorchSaveLayout(_PlainLayout):
 
     options = frozenset({"state_bytes", "ranks", "restore_part"})
 
-    def saved_bytes(self, config: Config, rank: int) -> int:
-        return described_file(config, rank).bytes if described(config) else super().saved_bytes(config, rank)
+    def saves_job(self, config: Config) -> bool:
+        return described(config)
+
+    def file_sizes(self, config: Config, rank: int) -> list[int]:
+        return [described_file(config, rank).bytes] if described(config) else super().file_sizes(config, rank)
 
     def held_bytes(self, config: Config, rank: int) -> int:
         """The state; a restore reads it once more beside it."""

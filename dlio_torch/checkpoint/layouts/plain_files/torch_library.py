@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from dlio_torch.checkpoint.base import SaverSetup
-from dlio_torch.checkpoint.layouts.described_state.state_saver import StateLibrary, StateSaver
+from dlio_torch.checkpoint.layouts.described_state.state_saver import Commit, StateLibrary, StateSaver
 from dlio_torch.checkpoint.layouts.plain_files.described_file import described_file
 from dlio_torch.checkpoint.torch_files import load_torch_file
 from dlio_torch.files.atomic_file import renamed, temporary_name
@@ -37,9 +37,9 @@ class TorchSaveLibrary(StateLibrary):
     def load(self, path: Path) -> Any:
         return load_torch_file(path)
 
-    def commit(self, step: int, *, fsync: bool) -> float:
+    def commit(self, step: int, *, fsync: bool) -> Commit:
         """Do nothing: each rank has one file."""
-        return 0.0
+        return Commit()
 
     def check_complete(self, directory: Path, step: int) -> None:
         """Accept each file that has its name."""
