@@ -121,6 +121,7 @@ def _variants(
     rows: list[Row] = [
         {
             table: name,
+            "plan (s)": measured.spread(name, "plan_s") if "plan_s" in measured.figures[name][0] else None,
             "stall (s)": measured.spread(name, "stall_s"),
             "durable (s)": measured.spread(name, "durable_s"),
             f"stall to {baseline}": measured.ratio(name, "stall_s", baseline),
