@@ -10,6 +10,7 @@ BUILTIN: dict[str, str] = {
     "files": "dlio_torch.checkpoint.layouts.plain_files.layout:FilesLayout",
     "torch_save": "dlio_torch.checkpoint.layouts.plain_files.layout:TorchSaveLayout",
     "megatron_deepspeed": "dlio_torch.checkpoint.layouts.megatron_deepspeed.layout:MegatronDeepSpeedLayout",
+    "safetensors": "dlio_torch.checkpoint.layouts.huggingface.layout:SafetensorsLayout",
     "tensorflow": "dlio_torch.checkpoint.layouts.tensorflow.layout:TensorFlowLayout",
 }
 """Layout -> class."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,10 @@ def load_torch_file(path: Path) -> Any:
     """
     try:
         return torch.load(path, weights_only=True)
-    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # the unpickler raises all kinds, the reader of archives also EINVAL for a wrong offset
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+            raise
         text = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise DataError(f"checkpoint file {path} is damaged: {text}", hint=NOT_RESTORED) from error

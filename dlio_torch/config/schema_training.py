@@ -117,10 +117,11 @@ class TensorFlowConfig:
 class CheckpointConfig:
     """Checkpoints: content, interval, and the ranks that save."""
 
-    layout: Literal["none", "files", "torch_save", "tensorflow", "megatron_deepspeed"] = opt(
+    layout: Literal["none", "files", "torch_save", "tensorflow", "megatron_deepspeed", "safetensors"] = opt(
         "none",
-        "none: no checkpoints; files: files of given sizes; torch_save: torch.save of a state; tensorflow: the files "
-        "of TensorFlow's Saver; megatron_deepspeed: the files of Megatron-DeepSpeed for the described model",
+        "none: no checkpoints; files: files of given sizes; torch_save: torch.save of the described model or of a "
+        "state of state_bytes; tensorflow: the files of TensorFlow's Saver; megatron_deepspeed: the files of "
+        "Megatron-DeepSpeed for the described model; safetensors: its weights in Hugging Face's layout",
         former=("kind", {"torch": "torch_save"}),
     )
     every_steps: int = opt(0, "save after every n-th step; 0: never because of the number of steps", minimum=0)
@@ -130,7 +131,8 @@ class CheckpointConfig:
     files: list[CheckpointFileConfig] = opt([], "with layout=files: the files of a checkpoint, in the order of writing")
     state_bytes: int = opt(
         0,
-        "size of one checkpoint; layout=torch_save: of model and optimizer state; layout=tensorflow: of the variables",
+        "size of one checkpoint; layout=torch_save: of model and optimizer state, 0: that of the described model; "
+        "layout=tensorflow: of the variables",
         unit="B",
         minimum=0,
     )
@@ -146,6 +148,19 @@ class CheckpointConfig:
         "all",
         "part of a checkpoint of a described model that a restore reads: all, or the model without the optimizer's "
         "state",
+    )
+    shard_bytes: int = opt(
+        5_000_000_000,
+        "with layout=safetensors: most bytes of tensors in a file; a larger tensor has a file of its own",
+        unit="B",
+        minimum=1,
+    )
+    consolidate: bool = opt(
+        False,
+        "with layout=safetensors and ranks=all: the first rank makes whole files of the parts that the ranks saved",
+    )
+    consolidate_threads: int = opt(
+        1, "with consolidate: threads that make the whole files", minimum=1, maximum=MOST_THREADS
     )
     mtbf_s: float = opt(
         0.0,

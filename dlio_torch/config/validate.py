@@ -11,7 +11,7 @@ from dlio_torch.config.validate_access import check_access
 from dlio_torch.config.validate_cache import check_cache
 from dlio_torch.config.validate_dataset import check_dataset
 from dlio_torch.config.validate_engine import check_engine
-from dlio_torch.config.validate_layouts import check_layout
+from dlio_torch.config.validate_layouts import check_layout, check_saved_parts
 from dlio_torch.config.validate_model import check_job_ranks, check_model
 from dlio_torch.config.validate_mpiio import check_mpiio
 from dlio_torch.config.validate_paths import check_paths
@@ -91,6 +91,7 @@ def check_world(
             else "set access.partition=batches, or start fewer ranks",
         )
     check_job_ranks(config, world_size, check.fail)
+    check_saved_parts(config, world_size, check.fail)
     _check_even_files(check, world_size, num_files)
     endless = config.access.pattern == "lanes" or config.access.repeat
     if num_samples is not None and not endless:
@@ -268,7 +269,7 @@ def _checkpoint(config: Config, check: ConfigCheck) -> None:
             "set checkpoint.files=[{name: model, bytes: 4MiB}], or checkpoint.layout=torch_save",
         )
     check_layout(config, check.fail)
-    if saved.layout in ("torch_save", "tensorflow") and not saved.state_bytes:
+    if saved.layout == "tensorflow" and not saved.state_bytes:
         check.fail(
             ["checkpoint.layout", "checkpoint.state_bytes"],
             "the checkpoint has a state of 0 bytes",

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import torch
 
-from dlio_torch.checkpoint.registry import layout_of
 from dlio_torch.checkpoint.saves import held_bytes
 from dlio_torch.config.check import ConfigCheck
 from dlio_torch.config.schema import Config
@@ -153,9 +152,9 @@ def resource_problem(
         return _insufficient(check, keys, text, "lower one of these options, or make samples smaller")
     if wanted.state_bytes > memory:
         kinds = {"files": "checkpoint.files", "tensorflow": "checkpoint.tensorflow.meta_bytes"}
-        layout = layout_of(config.checkpoint.layout)
-        key = kinds.get(config.checkpoint.layout, "checkpoint.state_bytes")
-        key = "model.num_layers" if layout is not None and layout.needs_model else key
+        by_model = config.model.described and not config.checkpoint.state_bytes
+        size_key = "model.num_layers" if by_model else "checkpoint.state_bytes"
+        key = kinds.get(config.checkpoint.layout, size_key)
         text = (
             f"a rank keeps {format_size(wanted.state_bytes)} of checkpoint content in memory, but this machine has "
             f"{format_size(memory)}"

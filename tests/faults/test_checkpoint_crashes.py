@@ -28,6 +28,7 @@ LAYOUTS = {
     "files": ["checkpoint.layout=files", FILES],
     "tensorflow": ["checkpoint.layout=tensorflow", "checkpoint.state_bytes=300KB"],
     "megatron_deepspeed": ["checkpoint.layout=megatron_deepspeed", "parallel.zero=1", *MODEL],
+    "safetensors": ["checkpoint.layout=safetensors", *MODEL[:-1], "model.vocab_size=512"],
     "dcp": ["checkpoint.layout=dcp", *MODEL],
     "dcp, thread": ["checkpoint.layout=dcp", "checkpoint.async_save=thread", *MODEL],
 }

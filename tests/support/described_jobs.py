@@ -25,6 +25,17 @@ MIXTRAL = ModelConfig(
     experts_per_token=2,
 )
 
+SMALL = ModelConfig(
+    hidden_size=48,
+    num_layers=3,
+    num_heads=4,
+    num_kv_heads=2,
+    ffn_hidden_size=96,
+    vocab_size=26,
+    dtype="bfloat16",
+    master_weights=True,
+)
+
 
 @st.composite
 def jobs(draw: st.DrawFn, zero: st.SearchStrategy[int] | None = None) -> tuple[ModelConfig, ParallelConfig]:

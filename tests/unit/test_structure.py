@@ -15,7 +15,12 @@ from dlio_torch.data.engines import registry as engines
 from dlio_torch.formats.core import registry as formats
 
 PACKAGE = Path(dlio_torch.__file__).parent
-OTHER_THINGS = {"csv": "tables of studies", "nodes": "machines of a job", "parquet": "tables of studies"}
+OTHER_THINGS = {
+    "csv": "tables of studies",
+    "nodes": "machines of a job",
+    "parquet": "tables of studies",
+    "safetensors": "checkpoints",
+}
 FOREIGN_FILES = {"BP5Base.h", "fm_internal.h", "main.py", "silo.h"}  # of ADIOS2, DLIO and Silo
 REFERENCE = re.compile(r":(?:mod|class|func|meth|attr|data):`~?(dlio_torch[.\w]*)`")
 PATH = re.compile(r"(?<![\w/.<{~-])((?:\w+/)+\w+\.(?:py|c|h))\b")

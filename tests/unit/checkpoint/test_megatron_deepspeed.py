@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from checkpointers import job_checkpointers
-from described_jobs import LLAMA3_8B, LLAMA3_405B, MLPERF_1T, MLPERF_70B
+from checkpointers import job_checkpointers, restore_problem, saved_names
+from described_jobs import LLAMA3_8B, LLAMA3_405B, MLPERF_1T, MLPERF_70B, SMALL
 
 from dlio_torch.checkpoint.layouts.megatron_deepspeed.deepspeed_files import read_files, saved_files
 from dlio_torch.checkpoint.registry import layout_of
@@ -27,26 +27,11 @@ from dlio_torch.ownership.names import FileNames
 GIB = 1 << 30
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 
-# 64,304 parameters, 336 of them of norms, which tensor parallelism does not divide.
-SMALL = ModelConfig(
-    hidden_size=48,
-    num_layers=3,
-    num_heads=4,
-    num_kv_heads=2,
-    ffn_hidden_size=96,
-    vocab_size=26,
-    dtype="bfloat16",
-    master_weights=True,
-)
 SAVED = CheckpointConfig(layout="megatron_deepspeed", every_steps=1)
 
 
 def job(model: ModelConfig = SMALL, saved: CheckpointConfig = SAVED, **parallel: int) -> Config:
     return Config(model=model, parallel=ParallelConfig(**parallel), checkpoint=saved)  # type: ignore[arg-type]
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
 def norms(model: ModelConfig) -> int:
@@ -147,7 +132,7 @@ def test_files_are_written_and_read_back(parallel: dict[str, int], expected: lis
     ranks = job_checkpointers(config, tmp_path, config.parallel.world_size)
     for rank in reversed(ranks):
         rank.save(7)
-    assert names(tmp_path) == [*sorted(f"global_step7/{name}" for name in expected), "latest"]
+    assert saved_names(tmp_path) == [*sorted(f"global_step7/{name}" for name in expected), "latest"]
     assert (tmp_path / "latest").read_text() == "global_step7"
     elements = parameters_of(SMALL) + (config.parallel.tensor - 1) * norms(SMALL)
     layout = layout_of("megatron_deepspeed")
@@ -222,15 +207,6 @@ def test_an_incomplete_save_is_not_restored(tmp_path: Path) -> None:
         first.restore()
 
 
-def restore_problem(config: Config, directory: Path, step: int) -> str:
-    """The line with which the first rank of a job refuses a checkpoint."""
-    [rank] = job_checkpointers(config, directory, 1, restores=(directory, step))
-    with pytest.raises(DataError) as caught:
-        rank.restore()
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
 def test_another_or_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
     config = job(zero=3)
     [rank] = job_checkpointers(config, tmp_path, 1)
@@ -270,13 +246,13 @@ def test_old_checkpoints_go_when_the_last_rank_has_left_them(tmp_path: Path) -> 
 def test_a_full_device_leaves_the_checkpoint_before(tmp_path: Path) -> None:
     [rank] = job_checkpointers(job(zero=3), tmp_path, 1)
     rank.save(1)
-    before = names(tmp_path)
+    before = saved_names(tmp_path)
     (tmp_path / "global_step2").mkdir()
     (tmp_path / "global_step2" / "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt").symlink_to("/dev/full")
     with pytest.raises(DlioError, match=r"optim_states\.pt cannot be written \(it needs 889 KiB") as caught:
         rank.save(2)
     assert "\n" not in str(caught.value)
-    assert names(tmp_path) == before
+    assert saved_names(tmp_path) == before
     assert not (tmp_path / "global_step2").exists()
     rank.restore()
 
@@ -290,7 +266,7 @@ def test_clean_recognises_the_files(tmp_path: Path) -> None:
         for rank in job_checkpointers(config, folder, config.parallel.world_size):
             rank.save(12)
         known = FileNames(layout.file_names(config))
-        assert all(known.has_file(tuple(name.split("/"))) for name in names(folder))
+        assert all(known.has_file(tuple(name.split("/"))) for name in saved_names(folder))
         assert known.has_folder(("global_step12",))
         assert not known.has_file(("global_step12", "other.pt"))
 
@@ -323,7 +299,7 @@ def test_jobs_that_it_cannot_save(options: list[str], line: str) -> None:
 OURS = """
 import sys
 from pathlib import Path
-from checkpointers import job_checkpointers
+from checkpointers import job_checkpointers, restore_problem, saved_names
 from tests.unit.checkpoint.test_megatron_deepspeed import job
 [rank] = job_checkpointers(job(zero=3), Path(sys.argv[1]), 1)
 rank.save(1)

@@ -6,6 +6,8 @@ import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +24,25 @@ from dlio_torch.syserrors import unreadable
 from dlio_torch.units import format_size
 
 
+@dataclass(frozen=True)
+class Commit:
+    """Cost of completing a checkpoint.
+
+    Attributes:
+        bytes: bytes of files that were written.
+        fsync_s: seconds of flushing.
+    """
+
+    bytes: int = 0
+    fsync_s: float = 0.0
+
+
 class StateLibrary(ABC):
     """Library that writes and reads the files, and the rule by which its checkpoints are complete."""
+
+    def named(self, path: Path) -> AbstractContextManager[Path]:
+        """Context in which a file is written and flushed; gives the name to write to, which is the final one."""
+        return contextlib.nullcontext(path)
 
     @abstractmethod
     def write(self, content: Any, path: Path) -> None:
@@ -31,7 +50,7 @@ class StateLibrary(ABC):
 
         Args:
             content: of the file, with its tensors.
-            path: its final name.
+            path: the name from :meth:`named`.
 
         Raises:
             OSError, RuntimeError: the file cannot be written; torch's writer raises RuntimeError.
@@ -47,19 +66,20 @@ class StateLibrary(ABC):
         """
 
     @abstractmethod
-    def commit(self, step: int, *, fsync: bool) -> float:
+    def commit(self, step: int, *, fsync: bool) -> Commit:
         """Complete the checkpoint, once this rank has written its files.
 
         Args:
             step: of the checkpoint.
             fsync: whether files are flushed to the device.
 
-        Returns:
-            Seconds of flushing.
-
         Raises:
             OSError: a file cannot be written.
         """
+
+    def completing_files(self, step: int) -> list[Path]:
+        """Files of a checkpoint that :meth:`commit` writes on this rank, and that go with it."""
+        return []
 
     @abstractmethod
     def check_complete(self, directory: Path, step: int) -> None:
@@ -117,14 +137,14 @@ class StateSaver:
                 written, write_s, fsync_s = written + size, write_s + wrote, fsync_s + flushed
             if fsync:
                 fsync_s += self._flush_names(step)
-            fsync_s += self._library.commit(step, fsync=fsync)
+            commit = self._library.commit(step, fsync=fsync)
         except (OSError, RuntimeError) as error:
             refusal = cannot_write(path, tensor_bytes(self._files), error)
             self.discard(step)
             raise refusal from error
         spent = (time.perf_counter_ns() - start) / 1e9
-        flush = fsync_s if fsync else None
-        self._finished.append(SaveTimes(step, start, spent, spent, written, write_s=write_s, fsync_s=flush))
+        flush, size = fsync_s + commit.fsync_s if fsync else None, written + commit.bytes
+        self._finished.append(SaveTimes(step, start, spent, spent, size, write_s=write_s, fsync_s=flush))
 
     def finished(self) -> list[SaveTimes]:
         """Saves since the last call: each is complete when ``save`` returns."""
@@ -136,11 +156,12 @@ class StateSaver:
 
     def discard(self, step: int) -> None:
         """Delete this rank's files of a checkpoint; the last rank to do so deletes their folder."""
-        paths = [file.path(self._setup.directory, step) for file in self._files]
+        paths = self._library.completing_files(step)  # first: without them the checkpoint is not complete
+        paths += [file.path(self._setup.directory, step) for file in self._files]
         for path in paths:
             with contextlib.suppress(OSError):
                 path.unlink()
-        for folder in {path.parent for path in paths} - {self._setup.directory}:
+        for folder in sorted(self._folders(paths), reverse=True):  # inner ones first
             with contextlib.suppress(OSError):  # files of other ranks, or gone
                 folder.rmdir()
 
@@ -170,21 +191,28 @@ class StateSaver:
         if file.step_key:
             content = content | {file.step_key: step}
         start = time.perf_counter_ns()
-        with recorder.span("write", step=step, file=str(path), bytes=file.bytes):
-            self._library.write(content, path)
-        wrote, size = time.perf_counter_ns(), path.stat().st_size
-        if fsync:
-            with recorder.span("fsync", step=step, file=str(path), bytes=size):
-                fsync_path(path)
-        return size, (wrote - start) / 1e9, (time.perf_counter_ns() - wrote) / 1e9
+        with self._library.named(path) as target:
+            with recorder.span("write", step=step, file=str(path), bytes=file.bytes):
+                self._library.write(content, target)
+            wrote, size = time.perf_counter_ns(), target.stat().st_size
+            if fsync:
+                with recorder.span("fsync", step=step, file=str(path), bytes=size):
+                    fsync_path(target)
+            flushed = time.perf_counter_ns()
+        return size, (wrote - start) / 1e9, (flushed - wrote) / 1e9
 
     def _flush_names(self, step: int) -> float:
         """Flush the folders that hold the names; returns the seconds."""
         start = time.perf_counter_ns()
-        folders = {file.path(self._setup.directory, step).parent for file in self._files}
-        for folder in sorted(folders | ({self._setup.directory} if folders else set())):
+        paths = [file.path(self._setup.directory, step) for file in self._files]
+        for folder in sorted(self._folders(paths) | {self._setup.directory} if paths else ()):
             fsync_path(folder)
         return (time.perf_counter_ns() - start) / 1e9
+
+    def _folders(self, paths: Sequence[Path]) -> set[Path]:
+        """Folders of these files below that of all checkpoints."""
+        root = self._setup.directory
+        return {folder for path in paths for folder in path.parents if folder != root and folder.is_relative_to(root)}
 
     def _restore_file(self, file: StateFile, path: Path, model_only: bool) -> tuple[int, float]:
         """Read and verify a file; returns its size and the seconds of reading."""

@@ -10,7 +10,6 @@ the model holds this rank's part of the 16-bit weights, and with pipeline stages
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
 from typing import Any
 
 from dlio_torch.checkpoint.job.parameters import EMBEDDING, Parameter, parameters
@@ -18,10 +17,10 @@ from dlio_torch.checkpoint.job.ranks import RankPlace, place
 from dlio_torch.checkpoint.job.saved_state import (
     MASTER,
     StateTensor,
-    optimizer_states,
     rank_optimizer,
     rank_weights,
 )
+from dlio_torch.checkpoint.layouts.described_state.optimizer_content import optimizer_content, state_groups
 from dlio_torch.checkpoint.layouts.described_state.state_file import StateFile
 from dlio_torch.config.schema_model import ModelConfig, ParallelConfig
 
@@ -65,10 +64,11 @@ def _module_file(
     model: ModelConfig, parallel: ParallelConfig, here: RankPlace, weights: list[StateTensor]
 ) -> StateFile:
     """The weights of a rank; without ZeRO, DeepSpeed saves the optimizer's state in the same file."""
+    optimizer = [] if parallel.zero else rank_optimizer(model, parallel, here.rank)
     prefix = f"zero_pp_rank_{here.data}_" if parallel.zero == 3 else ""
     content: dict[str, Any] = {
         "module": {weight.name: weight for weight in weights} or None,
-        "optimizer": None if parallel.zero else _plain_optimizer(model, parallel, here),
+        "optimizer": optimizer_content(state_groups(optimizer)) if optimizer else None,
         "lr_scheduler": None,
         "skipped_steps": 0,
         "dp_world_size": parallel.data,
@@ -103,7 +103,7 @@ def _layer_number(model: ModelConfig, here: RankPlace, parameter: Parameter) -> 
 
 def _optimizer_files(model: ModelConfig, parallel: ParallelConfig, here: RankPlace) -> list[StateFile]:
     """With ZeRO, the file with this rank's part of the optimizer's state."""
-    groups = _groups(model, parallel, here) if parallel.zero else []
+    groups = state_groups(rank_optimizer(model, parallel, here.rank)) if parallel.zero else []
     if not groups:
         return []
     prefix = "bf16_" if model.dtype == "bfloat16" else ""
@@ -114,30 +114,13 @@ def _optimizer_files(model: ModelConfig, parallel: ParallelConfig, here: RankPla
 
 def _zero_state(parallel: ParallelConfig, groups: list[dict[str, StateTensor]]) -> dict[str, Any]:
     """Optimizer's state and float32 weights of each group of parameters; their part is one row."""
-    state = {
-        index: {name: tensor for name, tensor in group.items() if name != MASTER} for index, group in enumerate(groups)
-    }
+    states = [{name: tensor for name, tensor in group.items() if name != MASTER} for group in groups]
     weights = [group[MASTER] for group in groups if MASTER in group]
-    base = {"state": state, "param_groups": [{"lr": 1e-3, "params": [index]} for index in range(len(groups))]}
+    base = optimizer_content(states)
     names = ("optimizer_state_dict", "fp32_flat_groups")
     if parallel.zero < 3:
         names = ("base_optimizer_state", "single_partition_of_fp32_groups")
     return {"zero_stage": parallel.zero, "partition_count": parallel.data, names[0]: base, names[1]: weights}
-
-
-def _groups(model: ModelConfig, parallel: ParallelConfig, here: RankPlace) -> list[dict[str, StateTensor]]:
-    """Tensors of each group of parameters by the name of the state; none if the optimizer saves no tensor."""
-    groups: dict[str, dict[str, StateTensor]] = defaultdict(dict)
-    for tensor in rank_optimizer(model, parallel, here.rank):
-        group, _, state = tensor.name.rpartition(".")
-        groups[group][state] = tensor
-    return list(groups.values())
-
-
-def _plain_optimizer(model: ModelConfig, parallel: ParallelConfig, here: RankPlace) -> Mapping[str, Any] | None:
-    """State of each parameter, as ``Optimizer.state_dict`` numbers them."""
-    groups = _groups(model, parallel, here) if optimizer_states(model) else []
-    return {"state": dict(enumerate(groups)), "param_groups": []} if groups else None
 
 
 def _model_rank(parallel: ParallelConfig, here: RankPlace) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from dlio_torch.checkpoint.base import SaverSetup
-from dlio_torch.checkpoint.layouts.described_state.state_saver import StateLibrary, StateSaver
+from dlio_torch.checkpoint.layouts.described_state.state_saver import Commit, StateLibrary, StateSaver
 from dlio_torch.checkpoint.layouts.megatron_deepspeed.deepspeed_files import FOLDER, read_files, saved_files
 from dlio_torch.checkpoint.layouts.megatron_deepspeed.layout import LATEST
 from dlio_torch.checkpoint.torch_files import NOT_RESTORED, load_torch_file
@@ -47,11 +47,11 @@ class DeepSpeedLibrary(StateLibrary):
     def load(self, path: Path) -> Any:
         return load_torch_file(path)
 
-    def commit(self, step: int, *, fsync: bool) -> float:
+    def commit(self, step: int, *, fsync: bool) -> Commit:
         self._setup.comm.barrier()
-        flushed = self._write_latest(step, fsync=fsync) if self._setup.comm.rank == 0 else 0.0
+        commit = self._write_latest(step, fsync=fsync) if self._setup.comm.rank == 0 else Commit()
         self._setup.comm.barrier()
-        return flushed
+        return commit
 
     def check_complete(self, directory: Path, step: int) -> None:
         path = directory / LATEST
@@ -66,14 +66,14 @@ class DeepSpeedLibrary(StateLibrary):
         if text and not (newest.isdecimal() and int(newest) >= step):
             raise _incomplete(directory, step, f"{path} names {text[:40]!r}")
 
-    def _write_latest(self, step: int, *, fsync: bool) -> float:
-        """Write the name of the checkpoint; returns the seconds of flushing."""
+    def _write_latest(self, step: int, *, fsync: bool) -> Commit:
+        """Write the name of the checkpoint."""
         path = self._setup.directory / LATEST
         path.write_text(_tag(step), encoding="utf-8")
         start = time.perf_counter_ns()
         for flushed in (path, self._setup.directory) if fsync else ():
             fsync_path(flushed)
-        return (time.perf_counter_ns() - start) / 1e9 if fsync else 0.0
+        return Commit(0, (time.perf_counter_ns() - start) / 1e9)  # the bytes belong to no checkpoint
 
 
 def _tag(step: int) -> str:

@@ -1,4 +1,4 @@
-"""Layouts ``files`` (files of given sizes) and ``torch_save`` (``torch.save`` of a state of a given size)."""
+"""Layouts ``files`` (files of given sizes) and ``torch_save`` (``torch.save`` of a model or of a state by size)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from dlio_torch.checkpoint.base import Layout, SaverSetup
 from dlio_torch.checkpoint.file_entries import entry, of_rank
 from dlio_torch.checkpoint.layouts.plain_files.checkpoint_files import files_of
+from dlio_torch.checkpoint.layouts.plain_files.described_file import described, described_file
 from dlio_torch.config.schema import Config
 
 if TYPE_CHECKING:
@@ -39,9 +40,22 @@ class FilesLayout(_PlainLayout):
 
 
 class TorchSaveLayout(_PlainLayout):
-    """One file ``checkpoint-<step>.pt`` of a rank, written by ``torch.save``."""
+    """One file ``checkpoint-<step>.pt`` of a rank, written by ``torch.save``: a described model, or a state by size."""
 
-    options = frozenset({"state_bytes", "ranks"})
+    options = frozenset({"state_bytes", "ranks", "restore_part"})
+
+    def saved_bytes(self, config: Config, rank: int) -> int:
+        return described_file(config, rank).bytes if described(config) else super().saved_bytes(config, rank)
 
     def held_bytes(self, config: Config, rank: int) -> int:
-        return config.checkpoint.state_bytes
+        """The state; a restore reads it once more beside it."""
+        if not described(config):
+            return config.checkpoint.state_bytes
+        return described_file(config, rank).bytes * (1 + config.checkpoint.restore)
+
+    def open(self, setup: SaverSetup) -> Saver:
+        if not described(setup.config):
+            return super().open(setup)
+        from dlio_torch.checkpoint.layouts.plain_files.torch_library import open_torch_saver
+
+        return open_torch_saver(setup)

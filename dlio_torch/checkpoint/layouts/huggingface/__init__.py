@@ -1,0 +1,1 @@
+"""Layout ``safetensors``: the weights as Hugging Face stores them, whole or a part of each rank."""
