@@ -4,6 +4,7 @@ One rank saves the weights and the optimizer's state of the same transformer by 
 this tool, in turns; every file is flushed, and a save is over when it is durable.  What DLIO calls is in
 ``benchmarks/saving/dlio.py``.
 
+bytes           of all files; ``safetensors`` holds the weights alone
 to DLIO         time for a byte over that of DLIO's ``torch.save`` in the same round; below 1: faster
 serialising     processor time in user mode over the time of the save: pickling, checksums and copies, of all threads
 kernel          processor time in the kernel, likewise; the rest of the save waits for the device
@@ -47,16 +48,17 @@ MODEL = ModelConfig(
 QUICK = dataclasses.replace(MODEL, hidden_size=128, ffn_hidden_size=352, vocab_size=512)
 
 DESCRIBED = ("torch_save", "megatron_deepspeed", "dcp", "safetensors")
-"""Layouts that save the tensors of a described model."""
+"""Layouts that save the tensors of a described model; ``safetensors`` holds the weights alone."""
 
+_WHOLE, _THREADS = "checkpoint.consolidate=true", "checkpoint.consolidate_threads"
 VARIANTS: dict[str, dict[str, tuple[str, list[str]]]] = {
     "asynchronous saves": {name: ("dcp", [f"checkpoint.async_save={name}"]) for name in ("none", "thread", "process")},
     "plan cache": {
         name: ("dcp", [f"checkpoint.plan_cache={value}"]) for name, value in (("off", "false"), ("on", "true"))
     },
     "consolidation": {
-        name: ("safetensors", [f"checkpoint.consolidate={value}"])
-        for name, value in (("none", "0"), ("1 thread", "1"), ("4 threads", "4"))
+        name: ("safetensors", ["checkpoint.ranks=all", "checkpoint.shard_bytes=16MB", *words])
+        for name, words in (("none", []), ("1 thread", [_WHOLE]), ("4 threads", [_WHOLE, f"{_THREADS}=4"]))
     },
 }
 """Layout and options of the ways of each further table, the baseline first."""
@@ -121,6 +123,7 @@ def _variants(
     rows: list[Row] = [
         {
             table: name,
+            "plan (s)": measured.spread(name, "plan_s") if "plan_s" in measured.figures[name][0] else None,
             "stall (s)": measured.spread(name, "stall_s"),
             "durable (s)": measured.spread(name, "durable_s"),
             f"stall to {baseline}": measured.ratio(name, "stall_s", baseline),

@@ -20,6 +20,7 @@ class Save:
         system_s: processor time in the kernel: copies to the page cache, and its writing.
         bytes: size of all files.
         files: number of them.
+        plan_s: seconds of planning which rank writes which tensor; None: the library plans nothing, or does not tell.
     """
 
     stall_s: float
@@ -28,6 +29,7 @@ class Save:
     system_s: float
     bytes: int
     files: int
+    plan_s: float | None = None
 
     def figures(self) -> dict[str, float]:
         """The figures by name, for rounds."""
@@ -40,6 +42,7 @@ class Save:
             "kernel": self.system_s / self.durable_s,
             "bytes": self.bytes,
             "files": self.files,
+            **({} if self.plan_s is None else {"plan_s": self.plan_s}),
         }
 
 

@@ -35,8 +35,10 @@ def test_ways_save_the_same_bytes_as_dlio(record: dict[str, Any]) -> None:
     assert {PEER, STREAM, "torch_save, state_bytes", "files"} <= set(rows)
     assert rows[STREAM]["bytes"] == size + REPEATED
     assert rows["files"]["bytes"] == size
+    if "safetensors" in rows:  # weights alone
+        assert 0.14 * size < rows.pop("safetensors")["bytes"] < 0.15 * size
     for row in rows.values():
-        assert 0.999 * size <= row["bytes"] <= 1.01 * (size + REPEATED), row
+        assert 0.999 * size <= row["bytes"] <= 1.05 * (size + REPEATED), row
     assert {name: rows[name]["files"] for name in (PEER, STREAM, "files")} == {PEER: 2, STREAM: 2, "files": 1}
     assert rows[PEER]["to DLIO"] == [1, 1, 1]
 
