@@ -18,6 +18,7 @@ from dlio_torch.checkpoint.layouts.dcp.checkpoint_loader import CheckpointLoader
 from dlio_torch.checkpoint.layouts.dcp.job_planner import JobSavePlanner, LaunchedRanks
 from dlio_torch.checkpoint.layouts.dcp.job_state import job_state, set_step, state_device
 from dlio_torch.checkpoint.layouts.dcp.job_writer import JobWriter
+from dlio_torch.checkpoint.layouts.dcp.layout import DcpLayout
 from dlio_torch.checkpoint.layouts.dcp.part_times import PartTimes, seconds
 from dlio_torch.checkpoint.layouts.dcp.process_groups import SaveGroups
 from dlio_torch.checkpoint.layouts.dcp.save_errors import cause
@@ -172,7 +173,7 @@ class DcpSaver:
     def _failed(self, step: int, error: BaseException) -> DlioError:
         """The error of a save that failed, whose files are deleted."""
         folder = self._folder(step)
-        size = rank_files.saved_size(folder, self._rank)
+        size = DcpLayout().saved_bytes(self._setup.config, self._rank)
         problem = cause(error, self._rank)
         failure = cannot_write(folder, size, problem if isinstance(problem, Exception) else RuntimeError(str(problem)))
         rank_files.delete(folder, self._rank)
