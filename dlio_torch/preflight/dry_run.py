@@ -20,6 +20,7 @@ from dlio_torch.dist.launcher import Launch, detect
 from dlio_torch.dist.registry import choose_backend
 from dlio_torch.errors import ConfigError, DlioError, PreconditionError
 from dlio_torch.formats.core.format import Format
+from dlio_torch.preflight.checkpoint_layout import check_checkpoints
 from dlio_torch.preflight.checkpoint_space import checkpoint_space_problem, peak_bytes, results_folder
 from dlio_torch.preflight.crowded_cores import crowded_cores
 from dlio_torch.preflight.data_location import LocatedData, locate_data
@@ -159,6 +160,10 @@ def _problems(
     problems.append(checkpoint_space_problem(config, len(sampler), launch.world_size))
     try:
         check_mpi_io(config, fmt)
+    except PreconditionError as error:
+        problems.append(error)
+    try:
+        check_checkpoints(config)
     except PreconditionError as error:
         problems.append(error)
     if config.dataset.path is None and fmt.needs_files:

@@ -93,6 +93,15 @@ def test_each_rank_writes_its_half_and_the_first_one_the_description(ours: Recor
 
 
 @pytest.mark.ranks
+def test_one_rank_of_two_describes_as_much_as_both(ours: Recorded, tmp_path: Path) -> None:
+    saves = dcp_checkpointer(tmp_path, {"data": 2})
+    saves.save(2)
+    saves.close()
+    both, alone = ((folder / "step-2/.metadata").stat().st_size for folder in (ours.folder, tmp_path))
+    assert abs(alone - both) < both / 100
+
+
+@pytest.mark.ranks
 def test_a_checkpoint_of_two_ranks_is_read_by_one_and_by_three(ours: Recorded, tmp_path: Path) -> None:
     size = sum(file.stat().st_size for file in (ours.folder / "step-2").iterdir())
     saves = dcp_checkpointer(tmp_path / "one", restores=(ours.folder, 2))

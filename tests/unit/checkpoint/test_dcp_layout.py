@@ -248,7 +248,9 @@ def test_a_full_device_leaves_the_older_checkpoint(kind: str, tmp_path: Path) ->
         saves.save(2)
         saves.end(2)
 
-    with pytest.raises(PreconditionError, match=r"step-2 cannot be written \(it needs [\d.]+ MiB, .*: No space left") as caught:
+    with pytest.raises(
+        PreconditionError, match=r"step-2 cannot be written \(it needs [\d.]+ MiB, .*: No space left"
+    ) as caught:
         save()
     assert "\n" not in str(caught.value)
     saves.close()
