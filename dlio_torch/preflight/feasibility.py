@@ -35,17 +35,15 @@ _MIN_WORKER_BYTES = 4 << 20  # private memory of a worker process
 
 @dataclass(frozen=True)
 class ResourceNeeds:
-    """Memory and processes that one rank needs.
+    """Memory and processes that one rank needs, apart from checkpoints.
 
     Attributes:
         batch_bytes: batches and samples that it holds at once, without torch's own memory.
-        state_bytes: payload of a checkpoint that stays in memory.
         gradient_bytes: tensors that the ranks reduce.
         processes: loader workers and threads that run at once.
     """
 
     batch_bytes: float
-    state_bytes: int
     gradient_bytes: int
     processes: int
 
@@ -98,7 +96,6 @@ def resource_needs(config: Config, fmt: Format, sampler: Plan, *, reduces: bool)
     spinning = config.compute.threads if config.compute.mode == "spin" else 0
     return ResourceNeeds(
         held_batch_bytes(config, fmt, sampler),
-        held_bytes(config),
         config.train.allreduce_bytes if reduces else 0,
         engines.facts(config.loader.engine).demand(config.loader).readers + _interleave_threads(config) + spinning,
     )
