@@ -148,19 +148,22 @@ def _stall_s(measured: Mapping[str, Any]) -> float:
     return float(times.get("mean", 0.0))
 
 
-def predicted_save(saved: Checkpoint, system: SystemConfig, cluster: Cluster, ranks: int) -> PredictedSave:
+def predicted_save(saved: Checkpoint, system: SystemConfig, ranks: int, seed: int) -> PredictedSave:
     """Predicts one checkpoint that all ranks begin at once.
 
     Args:
         saved: the checkpoints.
         system: what the ranks are to run on.
-        cluster: a new one, of this system.
         ranks: number of ranks.
+        seed: of the places that files go to.
     """
     from dlio_torch.prediction.synchronous_phases import checkpoint_s
 
     files = saved.files(ranks)
     sizes = [sum(sizes) for sizes in files]
+    # Files of checkpoints are spread over the targets by their own size, not by that of the data.
+    largest = max((size for sizes in files for size in sizes), default=0.0)
+    cluster = Cluster(system, ranks=ranks, files=1, file_bytes=largest, request_bytes=0, seed=seed)
     cost = saved.plans
     share = 0.0 if cost is None or saved.cached else len(files) / cost.ranks
     rate = system.network_bytes_per_s

@@ -181,7 +181,7 @@ def _row(workload: RankWorkload, system: SystemConfig, question: Question, ranks
     saved = workload.checkpoint
     save = part = None
     if saved is not None and (system.write_bytes_per_s or system.read_bytes_per_s):
-        save = predicted_save(saved, system, cluster(), ranks)
+        save = predicted_save(saved, system, ranks, question.seed)
         # Steps of an epoch are known where there is at least one.
         interval = saved.every_steps or saved.every_epochs * batches
         part = save.paused_s(interval * simulated.step_s) / interval if interval else None

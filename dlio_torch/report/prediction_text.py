@@ -101,5 +101,5 @@ def _saves_table(rows: Sequence[Row]) -> Table:
             stall = save.seconds if save.stall_s is None else save.stall_s
             parts = (save.plan_s, save.gather_s, save.write_s, save.fsync_s, save.seconds, stall)
             sizes = (format_size(save.bytes), format_size(save.largest_bytes))
-            table.add_row(f"{row.ranks}", f"{save.ranks}", *sizes, *map(format_duration, parts))
+            table.add_row(f"{row.ranks}", *sizes, *map(format_duration, parts))
     return table

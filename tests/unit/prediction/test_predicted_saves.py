@@ -12,7 +12,6 @@ from dlio_torch.checkpoint.plan_cost import PlanCost
 from dlio_torch.config.schema import CheckpointConfig, Config
 from dlio_torch.config.schema_model import ModelConfig, ParallelConfig
 from dlio_torch.config.schema_run import SystemConfig
-from dlio_torch.prediction.cluster import Cluster
 from dlio_torch.prediction.predicted_saves import (
     Checkpoint,
     JobSaves,
@@ -40,8 +39,7 @@ def saves(layout: str, parallel: ParallelConfig, cost: PlanCost | None = None, *
 
 def predicted(saved: Checkpoint, ranks: int, **described: Any) -> PredictedSave:
     system = SystemConfig(name="test", read_bytes_per_s=100.0 * MB, **described)
-    cluster = Cluster(system, ranks=ranks, files=1, file_bytes=0, request_bytes=0, seed=1)
-    return predicted_save(saved, system, cluster, ranks)
+    return predicted_save(saved, system, ranks, seed=1)
 
 
 @pytest.mark.parametrize(
@@ -80,6 +78,16 @@ def test_all_ranks_share_the_storage_with_their_own_bytes() -> None:
     assert save.write_s == pytest.approx(job_bytes(MODEL) / (10 * MB))
     even = predicted(saves("dcp", FULL), 4, write_bytes_per_s=10.0 * MB)
     assert even.write_s == pytest.approx(save.write_s)
+
+
+def test_a_large_file_is_spread_over_its_targets() -> None:
+    spread = {"write_bytes_per_s": 10.0 * MB, "targets": 10, "stripe_bytes": 1000}
+    parallel = ParallelConfig(data=4)
+    assert predicted(saves("megatron_deepspeed", parallel), 4, **spread).write_s == pytest.approx(
+        job_bytes(MODEL) / (10 * MB)
+    )
+    one = predicted(saves("megatron_deepspeed", parallel), 4, **spread, stripe_count=1)
+    assert one.write_s == pytest.approx(job_bytes(MODEL) / MB)
 
 
 def test_plans_grow_with_the_ranks_and_pass_one_link() -> None:
