@@ -4,7 +4,7 @@ One rank saves the weights and the optimizer's state of the same transformer by 
 this tool, in turns; every file is flushed, and a save is over when it is durable.  What DLIO calls is in
 ``benchmarks/saving/dlio.py``.
 
-bytes           of all files; ``safetensors`` holds the weights alone
+bytes           of all files; ``safetensors``, which holds weights alone, saves a model of more layers
 to DLIO         time for a byte over that of DLIO's ``torch.save`` in the same round; below 1: faster
 serialising     processor time in user mode over the time of the save: pickling, checksums and copies, of all threads
 kernel          processor time in the kernel, likewise; the rest of the save waits for the device
@@ -26,7 +26,8 @@ from benchmarks.harness.rounds import Figures, Rounds, Unavailable, interleave, 
 from benchmarks.harness.tables import Missing, Part, Row, Table
 from benchmarks.saving.dlio import Pieces, TorchSave
 from benchmarks.saving.ours import Ours
-from dlio_torch.checkpoint.job.saved_state import job_bytes
+from dlio_torch.checkpoint.job.parameters import parameter_count
+from dlio_torch.checkpoint.job.saved_state import ELEMENT_BYTES, job_bytes
 from dlio_torch.config.schema_model import ModelConfig
 from dlio_torch.units import format_size
 
@@ -47,8 +48,11 @@ MODEL = ModelConfig(
 
 QUICK = dataclasses.replace(MODEL, hidden_size=128, ffn_hidden_size=352, vocab_size=512)
 
-DESCRIBED = ("torch_save", "megatron_deepspeed", "dcp", "safetensors")
-"""Layouts that save the tensors of a described model; ``safetensors`` holds the weights alone."""
+WEIGHTS = "safetensors"
+"""A layout that saves the weights alone."""
+
+DESCRIBED = ("torch_save", "megatron_deepspeed", "dcp", WEIGHTS)
+"""Layouts that save the tensors of a described model."""
 
 _WHOLE, _THREADS = "checkpoint.consolidate=true", "checkpoint.consolidate_threads"
 VARIANTS: dict[str, dict[str, tuple[str, list[str]]]] = {
@@ -57,7 +61,7 @@ VARIANTS: dict[str, dict[str, tuple[str, list[str]]]] = {
         name: ("dcp", [f"checkpoint.plan_cache={value}"]) for name, value in (("off", "false"), ("on", "true"))
     },
     "consolidation": {
-        name: ("safetensors", ["checkpoint.ranks=all", "checkpoint.shard_bytes=16MB", *words])
+        name: (WEIGHTS, ["checkpoint.ranks=all", "checkpoint.shard_bytes=16MB", *words])
         for name, words in (("none", []), ("1 thread", [_WHOLE]), ("4 threads", [_WHOLE, f"{_THREADS}=4"]))
     },
 }
@@ -87,7 +91,7 @@ def model_words(model: ModelConfig) -> list[str]:
 
 def _layouts(model: ModelConfig, folder: Path, rounds: int) -> Iterator[Part]:
     say(f"layouts, {format_size(job_bytes(model))}")
-    opened = yield from _open({name: (name, model_words(model)) for name in DESCRIBED} | _sized(model), folder)
+    opened = yield from _open(_described(model) | _sized(model), folder)
     ways: Ways = {PEER: _peer(TorchSave(model), folder), STREAM: _peer(Pieces(model), folder)}
     measured = interleave({**ways, **_ways(opened)}, rounds)
     shares = {
@@ -97,6 +101,19 @@ def _layouts(model: ModelConfig, folder: Path, rounds: int) -> Iterator[Part]:
     title = f"Saves of a model whose state has {format_size(job_bytes(model))}, with fsync."
     yield Table(NAME, [_layout_row(measured, name, shares.get(name)) for name in measured.figures], title)
     _close(opened)
+
+
+def _described(model: ModelConfig) -> dict[str, tuple[str, list[str]]]:
+    """Layouts of the model; of one with more layers where the weights alone are saved."""
+    words = {name: (name, model_words(model)) for name in DESCRIBED}
+    return {**words, WEIGHTS: (WEIGHTS, model_words(weights_model(model)))}
+
+
+def weights_model(model: ModelConfig) -> ModelConfig:
+    """The model with as many layers as give its weights about the bytes of the state of ``model``."""
+    one, two = (parameter_count(dataclasses.replace(model, num_layers=layers)) for layers in (1, 2))
+    elements = job_bytes(model) // ELEMENT_BYTES[model.dtype]
+    return dataclasses.replace(model, num_layers=1 + round((elements - one) / (two - one)))
 
 
 def _sized(model: ModelConfig) -> dict[str, tuple[str, list[str]]]:

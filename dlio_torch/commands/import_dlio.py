@@ -13,6 +13,7 @@ from dlio_torch.dist.launcher import Launch
 from dlio_torch.errors import ConfigError
 from dlio_torch.interop.dlio import convert
 from dlio_torch.interop.dlio.files import read_workload, write_recipe
+from dlio_torch.units import counted
 
 
 def main(command: Command, launch: Launch) -> int:
@@ -46,7 +47,8 @@ def main(command: Command, launch: Launch) -> int:
     )
     lines = [f"dlio_torch: {name}: {counts}", *(f"  {line}" for line in converted.report())]
     if converted.words:
-        lines.append(f"dlio_torch: run the recipe with: {converted.command(output or 'FILE.yaml')}")
+        ranks = counted(converted.ranks, "rank")
+        lines.append(f"dlio_torch: run the recipe on {ranks} with: {converted.command(output or 'FILE.yaml')}")
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write("".join(f"{line}\n" for line in lines))
     return 0

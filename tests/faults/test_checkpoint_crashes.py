@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from faults import BASE, ROOMY, Ended, FaultServer, check, rule
+from faults import BASE, ROOMY, Ended, FaultServer, build, check, rule
+from ranks import run_ranks
 
 from dlio_torch import doctor
 from dlio_torch.checkpoint.incomplete import incomplete_checkpoints
@@ -128,6 +129,29 @@ def test_a_full_disk_leaves_the_newest_complete_checkpoint(layout: Layout, serve
     assert resumed.code == 0, resumed.err
     summary = json.loads((tmp_path / "again/summary.json").read_text(encoding="utf-8"))
     assert summary["resumed"]["checkpoint_step"] in (2, 4)
+
+
+@pytest.mark.ranks
+def test_four_ranks_go_on_from_the_checkpoint_that_all_of_them_completed(tmp_path: Path) -> None:
+    """One rank is killed when it opens its file of the third checkpoint; what the others saved of it is not used."""
+    job = ["parallel.zero=1", "parallel.data=4", "train.batch_size=1"]
+    words = ["-m", "dlio_torch", *BASE[:-1], *SAVING, *LAYOUTS["megatron_deepspeed"][:1], *MODEL, *job]
+    # torch.save opens the file, and the flush once more.
+    fault = rule("open", "zero_pp_rank_2_", "kill", 5)
+    environ = {"LD_PRELOAD": str(build(tmp_path)), "FAULTS": fault, "FAULTS_FIFO": "", "FAULTS_COUNTS": ""}
+    ended = run_ranks("torch", 4, [*words, "output.dir=run"], cwd=tmp_path, env=environ)
+    assert ended[2].exit_code == -9, ended[2]
+    run = RunDir(tmp_path / "run")
+    assert complete_steps(read_all(run)) == {2, 4}
+    assert steps_named(incomplete_checkpoints(run)) == {6}
+    again = run_ranks("torch", 4, [*words, "output.dir=again", "train.resume=run"], cwd=tmp_path)
+    assert [rank.exit_code for rank in again] == [0] * 4, again[0].stderr
+    summary = json.loads((tmp_path / "again/summary.json").read_text(encoding="utf-8"))
+    assert summary["resumed"]["checkpoint_step"] == 4
+
+
+def steps_named(paths: list[Path]) -> set[int]:
+    return {int(path.name.removeprefix("global_step")) for path in paths}
 
 
 def test_doctor_names_what_a_killed_save_left(

@@ -35,6 +35,7 @@ class Converted:
         unknown: keys that DLIO does not have.
         differences: differences between DLIO and the recipe that belong to no single key.
         words: verb and arguments that do with the recipe what the workload does; empty: the verb ``run``.
+        ranks: number of ranks that the recipe is for.
     """
 
     text: str
@@ -43,6 +44,7 @@ class Converted:
     unknown: tuple[UnusedKey, ...]
     differences: tuple[str, ...]
     words: tuple[str, ...] = ()
+    ranks: int = 1
 
     def command(self, path: str) -> str:
         """The command that runs the recipe at ``path``."""
@@ -106,7 +108,15 @@ def convert(document: Document, places: Resources, *, strict: bool = False, rank
             (f"{document.label}: DLIO does not know these keys: {listed}"),
             hint=("correct the keys, or import without --strict"),
         )
-    keys = Converted("", work.mapped(), tuple(work.not_honoured()), unknown, tuple(recipe.differences), recipe.words)
+    keys = Converted(
+        "",
+        work.mapped(),
+        tuple(work.not_honoured()),
+        unknown,
+        tuple(recipe.differences),
+        recipe.words,
+        recipe.get("system.world_size", 1),
+    )
     head = [
         (
             f"Imported from the DLIO workload {Path(document.label).name}; the comment of a value names the key of its "

@@ -921,7 +921,7 @@ def test_checkpoints_alone_name_the_command_that_saves_and_loads(
     (folder / "llama.yaml").write_text(WORKLOADS["llama_8b"], encoding="utf-8")
     assert cli.main(["import-dlio", "llama.yaml", "--ranks", "8", "--output", "mine.yaml"]) == 0
     command = "python -m dlio_torch checkpoint recipe=./mine.yaml saves=10 loads=10"
-    assert capsys.readouterr().err.endswith(f"dlio_torch: run the recipe with: {command}\n")
+    assert capsys.readouterr().err.endswith(f"dlio_torch: run the recipe on 8 ranks with: {command}\n")
     assert "saves=10 loads=10" in (folder / "mine.yaml").read_text(encoding="utf-8").splitlines()[1]
 
 
