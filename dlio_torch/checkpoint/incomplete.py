@@ -11,6 +11,7 @@ from dlio_torch.checkpoint.registry import layout_of
 from dlio_torch.config.compose import compose
 from dlio_torch.errors import DlioError
 from dlio_torch.ownership.names import matched_numbers
+from dlio_torch.run_directory.checkpoint_folder import checkpoint_folder
 from dlio_torch.run_directory.run_dir import RunDir
 
 _RANK = re.compile(r"rank-\d+")
@@ -29,7 +30,7 @@ def incomplete_checkpoints(run: RunDir) -> list[Path]:
         complete = complete_steps(read_all(run))
     except DlioError:  # the run was killed before it wrote its configuration, or a file is damaged
         return []
-    return [path for path in _saved(run.checkpoints) if _is_incomplete(path.name, patterns, complete)]
+    return [path for path in _saved(checkpoint_folder(run)) if _is_incomplete(path.name, patterns, complete)]
 
 
 def _patterns(run: RunDir) -> set[str]:

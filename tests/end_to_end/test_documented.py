@@ -24,7 +24,7 @@ README = (REPO / "README.md").read_text(encoding="utf-8")
 GROUPS = sorted({option.path[0] for option in walk() if len(option.path) > 1})
 OPTION = re.compile(rf"(?<![\w./-])((?:{'|'.join(GROUPS)})(?:\.[a-z_][a-z_0-9]*)+)(?:=([\w.:/-]+))?")
 # Names of files, and what summary.json holds beside numbers.
-FILES = re.compile(r"\.(py|h5|json|gz|csv|yaml|ckpt)$")
+FILES = re.compile(r"\.(py|h5|json|gz|csv|yaml|ckpt|safetensors)$")
 WORDS = ("train.why", "cache.warnings", "cache.fits_in_memory", "storage.cached", "storage.pattern")
 OF_A_STUDY = ("train.bytes_per_s",)  # figures that its page makes of others
 

@@ -15,7 +15,7 @@ _CUSTOM = (
     "dlio_torch.formats"
 )
 _GENERATOR = "this key sets how the data are generated; the data do not depend on it"
-_RUN_FOLDER = "checkpoints are written to the run directory; set output.root"
+_RUN_FOLDER = "checkpoints are written to the run directory; set checkpoint.root"
 _NOT_READ = "DLIO does not read this key"
 _MONITOR = "run this monitor alongside dlio_torch"
 _KSM = "checkpoint payloads are written from one small buffer, so there are no pages to merge"
