@@ -9,13 +9,12 @@ its ``au`` is lower by what the loader costs.
 Differences are in points of utilisation (hundredths).  The goal is 3 points.  Loads of the machine disturb runs: the
 difference is that of the median of the rounds.
 
-The same check with a real device, whose bandwidth a control group limits (``io.max``), needs a control group that is
-delegated to the user.
+The same check follows with a real device, whose bandwidth a control group limits (``io.max`` of version 2,
+``blkio.throttle`` of version 1), where the user may make such a group (:mod:`benchmarks.utilisation.limited_device`).
 """
 
 from __future__ import annotations
 
-import os
 import statistics
 import tempfile
 from argparse import ArgumentParser, Namespace
@@ -25,11 +24,12 @@ from pathlib import Path
 
 from benchmarks.harness.command import alone
 from benchmarks.harness.rounds import rounds_of, say
-from benchmarks.harness.tables import Missing, Part, Row, Spread, Table
+from benchmarks.harness.tables import Part, Row, Spread, Table
 from benchmarks.utilisation.ideal import ideal_utilisation
+from benchmarks.utilisation.limited_device import DATA, QUICK_DATA, limited_cases, limited_parts, verdict
 from benchmarks.utilisation.storage_run import FILES, Result, emulate, generate
 from dlio_torch.data.engines.delayed_reads import StorageDelay
-from dlio_torch.environment.cgroups import own_groups
+from dlio_torch.errors import ConfigError
 
 NAME = "au_truth"
 ROUNDS = 3
@@ -112,35 +112,36 @@ def check_requests(case: Case, result: Result) -> None:
         raise SystemExit(f"{case.name}: {per_sample} reads and bytes of a sample, but recorded are {result.sizes}")
 
 
-def io_max_missing() -> str:
-    """Reason for which the check with a limited device is left out."""
-    files = [group.folder / "io.max" for group in own_groups("io") if group.version == 2]
-    if not any(os.access(file, os.W_OK) for file in files):
-        return "no control group with a writable io.max is delegated to this process"
-    return "the limit of a delegated control group is not checked by this benchmark"
-
-
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--only", metavar="TEXT", default="", help="run only cases whose names contain this text")
 
 
 def run(arguments: Namespace) -> Iterator[Part]:
-    wanted = [case for case in cases() if arguments.only in case.name]
-    rows: list[Row] = []
+    count, rounds = 1 if arguments.quick else None, rounds_of(arguments, ROUNDS)
+    simulated = [case for case in cases() if arguments.only in case.name][:count]
+    limited = [case for case in limited_cases() if arguments.only in case.name][:count]
+    if not simulated and not limited:
+        raise ConfigError(f"--only {arguments.only!r} is in no case's name", hint="for example --only '10 ms, npz'")
     with tempfile.TemporaryDirectory(dir=arguments.directory) as name:
-        folder = Path(name)
-        for data in sorted({case.data for case in wanted}):
-            generate(data, folder)
-        for case in wanted[: 1 if arguments.quick else None]:
-            say(case.name)
-            results = measured(case, folder, rounds_of(arguments, ROUNDS))
-            check_requests(case, results[0])
-            rows.append(row(case, results))
-            yield Table(NAME, rows[-1:])
-    far = [abs(float(str(row["difference"]))) for row in rows]
-    verdict: Row = {"cases": len(far), "largest": max(far), "within 3 points": sum(size <= GOAL for size in far)}
-    yield Table("differences", [verdict])
-    yield Missing("limited device", io_max_missing())
+        if simulated:
+            yield from simulated_parts(Path(name), simulated, rounds)
+    with tempfile.TemporaryDirectory(dir=arguments.directory) as name:
+        if limited:
+            yield from limited_parts(Path(name), limited, rounds, QUICK_DATA if arguments.quick else DATA)
+
+
+def simulated_parts(folder: Path, wanted: list[Case], rounds: int) -> Iterator[Part]:
+    """Rows of the wanted cases with a simulated storage, and their verdict."""
+    rows: list[Row] = []
+    for data in sorted({case.data for case in wanted}):
+        generate(data, folder)
+    for case in wanted:
+        say(case.name)
+        results = measured(case, folder, rounds)
+        check_requests(case, results[0])
+        rows.append(row(case, results))
+        yield Table(NAME, rows[-1:])
+    yield Table("differences", [verdict(rows, GOAL)])
 
 
 if __name__ == "__main__":

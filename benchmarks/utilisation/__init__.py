@@ -1,1 +1,1 @@
-"""Parts of the benchmark ``au_truth``: the ideal loader, and runs on a simulated storage."""
+"""Parts of the benchmark ``au_truth``: the ideal loader, and runs on simulated storages and limited devices."""

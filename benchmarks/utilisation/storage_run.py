@@ -1,4 +1,7 @@
-"""Runs of the emulator whose data lie on a simulated storage (:mod:`dlio_torch.data.engines.delayed_reads`)."""
+"""Runs of the emulator whose data lie on a known storage: a simulated one, or a device with a limit.
+
+The simulated storage is :mod:`dlio_torch.data.engines.delayed_reads`.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,38 @@ from dlio_torch.analysis.run_recording import open_recording
 from dlio_torch.data.engines.delayed_reads import DelayedReads, StorageDelay, delayed_environment, delayed_reads
 
 FILES = 640
-EDGE = 256  # of a sample of bytes, 64 KiB
 WARMUP = 10
 SUFFIXES = (".npz", ".h5")
 
 COMMON = (
-    "recipe=minimal", "scale=paper", "checkpoint=none", "output.progress=false", "train.epochs=1", "cache=as_is",
+    "recipe=minimal", "scale=paper", "checkpoint=none", "output.progress=false", "train.epochs=1",
     "train.batch_size=1", f"train.warmup_steps={WARMUP}", "trace.posix=true", "storage.limits=off",
-    f"dataset.num_files={FILES}", "dataset.samples_per_file=1", "train.allreduce_bytes=0",
-    f"dataset.fields=[{{name: data, dtype: uint8, shape: [{EDGE}, {EDGE}]}}]",
+    "dataset.samples_per_file=1", "train.allreduce_bytes=0",
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Samples of bytes, one a file.
+
+    Attributes:
+        files: number of files.
+        edge: rows, and bytes of a row, of a sample.
+        cache: page cache before the run, a choice of ``conf/cache``.
+    """
+
+    files: int = FILES
+    edge: int = 256
+    cache: str = "as_is"
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Options of all runs with these data."""
+        field = f"{{name: data, dtype: uint8, shape: [{self.edge}, {self.edge}]}}"
+        return *COMMON, f"cache={self.cache}", f"dataset.num_files={self.files}", f"dataset.fields=[{field}]"
+
+
+SIMULATED = DataSet()
 
 
 @dataclass(frozen=True)
@@ -42,9 +67,14 @@ class Result:
     answered: DelayedReads
 
 
-def generate(data: str, folder: Path) -> None:
+def generate(data: str, folder: Path, samples: DataSet = SIMULATED) -> None:
     """Generates the data set of a format below ``folder``."""
-    _command(["-m", "dlio_torch", "generate", *_arguments(data, folder)], {})
+    _command(["-m", "dlio_torch", "generate", *_arguments(data, folder, samples)], {})
+
+
+def data_files(data: str, folder: Path) -> list[Path]:
+    """Generated files of a format below ``folder``."""
+    return sorted(path for path in (folder / data).rglob("*") if path.suffix in SUFFIXES)
 
 
 def emulate(
@@ -61,17 +91,40 @@ def emulate(
         arguments: further options.
     """
     output.mkdir()
-    files = sorted(path for path in (folder / data).rglob("*") if path.suffix in SUFFIXES)
+    files = data_files(data, folder)
     environment = delayed_environment(storage, files, output)
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks)] if ranks > 1 else []
     run = output / "run"
-    _command([*launcher, "-m", "dlio_torch", *_arguments(data, folder), f"output.dir={run}", *arguments], environment)
-    summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
-    return Result(summary, _sizes(run, files), delayed_reads(output))
+    words = [*launcher, "-m", "dlio_torch", *_arguments(data, folder, SIMULATED), f"output.dir={run}", *arguments]
+    _command(words, environment)
+    return Result(_summary(run), _sizes(run, files), delayed_reads(output))
 
 
-def _arguments(data: str, folder: Path) -> list[str]:
-    return [*COMMON, f"dataset={data}", f"dataset.root={folder / data}"]
+def run_summary(
+    data: str, folder: Path, run: Path, samples: DataSet, arguments: Sequence[str], prefix: Sequence[str]
+) -> dict[str, Any]:
+    """Runs one rank on data on a real device; returns the content of ``summary.json``.
+
+    Args:
+        data: format of the data, a choice of ``conf/dataset``.
+        folder: that holds the generated data.
+        run: folder of the run; is created.
+        samples: the generated data.
+        arguments: further options.
+        prefix: words in front of the command.
+    """
+    words = ["-m", "dlio_torch", *_arguments(data, folder, samples), f"output.dir={run}", *arguments]
+    _command(words, {}, prefix)
+    return _summary(run)
+
+
+def _summary(run: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    return content
+
+
+def _arguments(data: str, folder: Path, samples: DataSet) -> list[str]:
+    return [*samples.options, f"dataset={data}", f"dataset.root={folder / data}"]
 
 
 def _sizes(run: Path, files: Sequence[Path]) -> list[int]:
@@ -82,9 +135,9 @@ def _sizes(run: Path, files: Sequence[Path]) -> list[int]:
     return [int(size) for size in reads.loc[reads["file"] == name, "bytes"]]
 
 
-def _command(arguments: Sequence[str], environment: dict[str, str]) -> None:
+def _command(arguments: Sequence[str], environment: dict[str, str], prefix: Sequence[str] = ()) -> None:
     done = subprocess.run(
-        [sys.executable, *arguments],
+        [*prefix, sys.executable, *arguments],
         env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
         capture_output=True,
         text=True,

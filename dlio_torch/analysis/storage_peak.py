@@ -12,7 +12,9 @@ request before this one's end (large: at least half of the largest; small ones h
     end - start  >= s * bytes     its transfer is a part of it
 
 :func:`seconds_per_byte` takes the ``s`` with which the first line predicts the ends of large requests best, from the
-median latency of requests of their kind.  Where that explains little more than a constant time of each request does,
+median latency of requests of their kind.  A prediction that is far better than that of a constant time of each request
+is evidence enough, even of few requests, and where some requests break the last line: the kernel had read a part of
+their bytes ahead, or the storage grants bytes for idle time.  Where it explains little more than a constant time does,
 the pipe was always busy, if the ends are equally far apart; that distance gives ``s``.  Else requests hardly waited for
 each other, and ``s`` is the one that the closest ends allow: the storage was never seen to be faster.
 
@@ -27,6 +29,7 @@ pipe, and none is assumed.  Waits that are not longer than the noise of the reco
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields
 
 import numpy as np
@@ -36,11 +39,13 @@ from dlio_torch.analysis.producers import Floats
 from dlio_torch.analysis.storage_requests import StorageRequests
 from dlio_torch.iotrace.figures.intervals import Ints
 
-_LEAST = 20  # large overlapping requests from which on their ends tell a rate
+_LEAST = 5  # large overlapping requests from which on their ends tell a rate that explains the times decisively,
+_MANY = 20  # and any rate
 _CLOSEST = 0.02  # share of the requests whose ends may be closer than the pipe allows: ends are recorded inexactly
 _RIGID = 0.75  # closest distance of ends, relative to the median one, above which the pipe is always busy
 _JUST_BELOW = 0.95  # of the closest distance: a faster pipe would never have held a request up
 _BETTER = 0.7  # error, relative to that of constant times, below which the pipe explains the times
+_DECISIVE = 0.2  # the same error, below which few requests, or requests faster than the pipe, are no objection
 _STEPS = 120  # candidate rates
 _MOST = 20_000  # requests that tell a rate: tenths of a second
 _SLOWEST, _FASTEST = 1.25, 0.02  # candidates, relative to the median distance of ends
@@ -56,18 +61,21 @@ def seconds_per_byte(requests: StorageRequests) -> float:
         requests: of all ranks.
     """
     pipe = _Pipe(_first(requests, _MOST))
-    distances = pipe.distances_per_byte
-    if distances.size < _LEAST:
+    overlapping = pipe.distances_per_byte.size
+    if overlapping < _LEAST:
         return 0.0
-    typical = min(pipe.slowest, float(np.median(distances)))
-    if typical <= 0:
-        return 0.0
-    closest = min(typical, max(0.0, float(np.quantile(distances, _CLOSEST))))
-    fastest = max(_FASTEST * typical, _JUST_BELOW * closest)
-    candidates = np.geomspace(fastest, min(pipe.slowest, _SLOWEST * typical), _STEPS)
-    errors = np.array([pipe.error(float(candidate)) for candidate in candidates])
-    if errors.min() < _BETTER * pipe.error_of_constant_times():
-        return float(candidates[errors.argmin()])
+    best, error = pipe.best(pipe.usual)
+    if error < _DECISIVE:
+        return best
+    return _rate_of_shortest(pipe) if overlapping >= _MANY else 0.0
+
+
+def _rate_of_shortest(pipe: _Pipe) -> float:
+    """Time per byte where no request was transferred faster than the pipe allows, s."""
+    best, error = pipe.best(pipe.slowest)
+    if error < _BETTER:
+        return best
+    typical, closest = pipe.distances(pipe.slowest)
     return typical if closest > _RIGID * typical else closest
 
 
@@ -119,6 +127,7 @@ class _Pipe:
         distances_per_byte: for each large request that overlapped with another, the time from the end of that one to
             its own, divided by its bytes, s.
         slowest: largest time per byte with which the shortest large requests can have been transferred, s.
+        usual: the same for the median of the large requests, s.
     """
 
     def __init__(self, requests: StorageRequests) -> None:
@@ -132,8 +141,8 @@ class _Pipe:
         self._before = _ends_before(self._end, large, _INEXACT * self._usual)
         self._overlaps = self._start < self._before
         self._judged = self._overlaps & large
-        lengths = (self._end - self._start)[large] / self._bytes[large]
-        self.slowest = float(np.quantile(lengths, _CLOSEST)) if rows.size else 0.0
+        lengths = (self._end - self._start)[large] / self._bytes[large] if rows.size else np.zeros(1)
+        self.slowest, self.usual = float(np.quantile(lengths, _CLOSEST)), float(np.median(lengths))
         self.distances_per_byte: Floats = (self._end - self._before)[self._judged] / self._bytes[self._judged]
 
     def waits(self, per_byte: float) -> tuple[NDArray[np.bool_], Floats]:
@@ -154,6 +163,26 @@ class _Pipe:
         longest = _AT_ONCE * per_byte * self._bytes + _INEXACT * self._usual
         at_once: NDArray[np.bool_] = self._overlaps & (self._end - self._before <= longest)
         return at_once
+
+    def distances(self, slowest: float) -> tuple[float, float]:
+        """Median and closest distance per byte, s, at the most ``slowest``; there is at least one distance."""
+        median, closest = np.quantile(self.distances_per_byte, (0.5, _CLOSEST)).tolist()
+        typical = max(0.0, min(slowest, median))
+        return typical, min(typical, max(0.0, closest))
+
+    def best(self, slowest: float) -> tuple[float, float]:
+        """The time per byte up to ``slowest`` that predicts the ends best, s, and its error.
+
+        The error is relative to that of constant times.
+        """
+        typical, closest = self.distances(slowest)
+        constant = self.error_of_constant_times()
+        if typical <= 0 or constant <= 0:
+            return 0.0, math.inf
+        fastest = max(_FASTEST * typical, _JUST_BELOW * closest)
+        candidates = np.geomspace(fastest, min(slowest, _SLOWEST * typical), _STEPS)
+        errors = np.array([self.error(float(candidate)) for candidate in candidates])
+        return float(candidates[errors.argmin()]), float(errors.min() / constant)
 
     def error(self, per_byte: float) -> float:
         """Mean difference between the ends of large requests and those that a pipe predicts, s."""

@@ -26,7 +26,7 @@ def own_groups(controller: str, root: Path = Path("/")) -> list[Group]:
     Both versions are read: a machine may use version 2 for some controllers and version 1 for others.
 
     Args:
-        controller: ``cpu`` or ``memory``.
+        controller: its name in version 1: ``cpu``, ``memory`` or ``blkio``.
         root: folder of ``proc`` and ``sys``.
 
     Returns:

@@ -49,6 +49,21 @@ def test_the_rate_of_a_shared_pipe_shows_below_and_at_saturation(readers: int, p
     assert latencies(requests, PER_BYTE).mean() == pytest.approx(true.mean(), rel=0.03 if readers < 8 else 0.1)
 
 
+def test_few_overlapping_requests_tell_a_rate_only_if_a_pipe_explains_them() -> None:
+    few = {"pause_s": 6e-2, "jitter_s": 1e-4, "requests": 50}
+    requests, _ = recorded(2, PER_BYTE, **few)
+    assert 5 <= np.count_nonzero(requests.start[1:] < requests.end[:-1]) < 20
+    assert seconds_per_byte(requests) == pytest.approx(PER_BYTE, rel=0.05)
+    assert seconds_per_byte(recorded(2, 0.0, **few)[0]) == 0.0
+
+
+def test_requests_whose_bytes_were_read_ahead_hide_no_pipe() -> None:
+    requests, _ = recorded(4, PER_BYTE, pause_s=0.0)
+    early = np.arange(requests.start.size) % 5 == 0
+    requests.start[early] = requests.end[early] - round(0.3e9 * PER_BYTE * SIZE)
+    assert seconds_per_byte(requests) == pytest.approx(PER_BYTE, rel=0.05)
+
+
 def test_a_storage_without_a_shared_pipe_gets_almost_none() -> None:
     requests, true = recorded(4, 0.0, pause_s=2e-2)
     per_byte = seconds_per_byte(requests)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,11 +30,21 @@ class Commit:
 
     Attributes:
         bytes: bytes of files that were written.
+        write_s: seconds of writing, and of reading what is written once more.
         fsync_s: seconds of flushing.
     """
 
     bytes: int = 0
+    write_s: float = 0.0
     fsync_s: float = 0.0
+
+
+def flush(paths: Iterable[Path]) -> float:
+    """Flush files and folders to the device; returns the seconds."""
+    start = time.perf_counter_ns()
+    for path in paths:
+        fsync_path(path)
+    return (time.perf_counter_ns() - start) / 1e9
 
 
 class StateLibrary(ABC):
@@ -133,8 +143,8 @@ class StateSaver:
         try:
             for file, content in zip(self._files, self._contents, strict=True):
                 path = file.path(self._setup.directory, step)
-                size, wrote, flushed = self._save_file(file, content, step, fsync=fsync)
-                written, write_s, fsync_s = written + size, write_s + wrote, fsync_s + flushed
+                size, wrote, flushing = self._save_file(file, content, step, fsync=fsync)
+                written, write_s, fsync_s = written + size, write_s + wrote, fsync_s + flushing
             if fsync:
                 fsync_s += self._flush_names(step)
             commit = self._library.commit(step, fsync=fsync)
@@ -143,8 +153,9 @@ class StateSaver:
             self.discard(step)
             raise refusal from error
         spent = (time.perf_counter_ns() - start) / 1e9
-        flush, size = fsync_s + commit.fsync_s if fsync else None, written + commit.bytes
-        self._finished.append(SaveTimes(step, start, spent, spent, size, write_s=write_s, fsync_s=flush))
+        flushed, size = fsync_s + commit.fsync_s if fsync else None, written + commit.bytes
+        write_s += commit.write_s
+        self._finished.append(SaveTimes(step, start, spent, spent, size, write_s=write_s, fsync_s=flushed))
 
     def finished(self) -> list[SaveTimes]:
         """Saves since the last call: each is complete when ``save`` returns."""
@@ -156,8 +167,7 @@ class StateSaver:
 
     def discard(self, step: int) -> None:
         """Delete this rank's files of a checkpoint; the last rank to do so deletes their folder."""
-        paths = self._library.completing_files(step)  # first: without them the checkpoint is not complete
-        paths += [file.path(self._setup.directory, step) for file in self._files]
+        paths = self._paths(step)
         for path in paths:
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -166,7 +176,7 @@ class StateSaver:
                 folder.rmdir()
 
     def drop_cached_pages(self, step: int) -> None:
-        drop_pages(file.path(self._setup.directory, step) for file in self._files)
+        drop_pages(self._paths(step))
 
     def restore(self, directory: Path, step: int) -> RestoreTimes:
         """Read a checkpoint; each tensor is verified after its file was read, outside of the times."""
@@ -203,11 +213,13 @@ class StateSaver:
 
     def _flush_names(self, step: int) -> float:
         """Flush the folders that hold the names; returns the seconds."""
-        start = time.perf_counter_ns()
         paths = [file.path(self._setup.directory, step) for file in self._files]
-        for folder in sorted(self._folders(paths) | {self._setup.directory} if paths else ()):
-            fsync_path(folder)
-        return (time.perf_counter_ns() - start) / 1e9
+        return flush(sorted(self._folders(paths) | {self._setup.directory})) if paths else 0.0
+
+    def _paths(self, step: int) -> list[Path]:
+        """All files of this rank, first those without which the checkpoint is not complete."""
+        files = [file.path(self._setup.directory, step) for file in self._files]
+        return self._library.completing_files(step) + files
 
     def _folders(self, paths: Sequence[Path]) -> set[Path]:
         """Folders of these files below that of all checkpoints."""

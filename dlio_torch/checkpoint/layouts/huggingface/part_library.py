@@ -7,6 +7,7 @@ group would make, comes from the described job: any launcher's ranks can write.
 from __future__ import annotations
 
 import inspect
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,14 @@ from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, Writ
 
 from dlio_torch.checkpoint.base import SaverSetup
 from dlio_torch.checkpoint.job.saved_state import StateTensor
-from dlio_torch.checkpoint.layouts.described_state.state_saver import Commit
+from dlio_torch.checkpoint.layouts.described_state.state_saver import Commit, flush
 from dlio_torch.checkpoint.layouts.huggingface.huggingface_files import (
     FOLDER,
     file_numbers,
     saved_files,
     whole_files,
 )
-from dlio_torch.checkpoint.layouts.huggingface.saver import SafetensorsLibrary, flushed
+from dlio_torch.checkpoint.layouts.huggingface.saver import SafetensorsLibrary
 from dlio_torch.errors import PreconditionError
 
 try:
@@ -80,10 +81,12 @@ class PartLibrary(SafetensorsLibrary):
 
     def _consolidate(self, step: int, *, fsync: bool) -> Commit:
         folder = self.setup.directory / FOLDER.replace("{step}", str(step))
+        start = time.perf_counter_ns()
         self._writer(folder).finish(Metadata({}), [])
+        wrote = (time.perf_counter_ns() - start) / 1e9
         paths = self.completing_files(step)
-        flush_s = flushed([*paths, folder]) if fsync else 0.0
-        return Commit(sum(path.stat().st_size for path in paths), flush_s)
+        size = sum(path.stat().st_size for path in paths)
+        return Commit(size, wrote, flush([*paths, folder]) if fsync else 0.0)
 
     def _writer(self, folder: Path) -> Any:
         options = self.setup.config.checkpoint

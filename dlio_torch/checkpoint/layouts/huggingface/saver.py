@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from dlio_torch.checkpoint.base import SaverSetup
-from dlio_torch.checkpoint.layouts.described_state.state_saver import Commit, StateLibrary, StateSaver
+from dlio_torch.checkpoint.layouts.described_state.state_saver import Commit, StateLibrary, StateSaver, flush
 from dlio_torch.checkpoint.layouts.huggingface.huggingface_files import INDEX, has_index, saved_files, whole_files
 from dlio_torch.checkpoint.torch_files import NOT_RESTORED
 from dlio_torch.errors import DataError, MissingPackageError
-from dlio_torch.files.atomic_file import fsync_path
 
 try:
     import safetensors
@@ -78,12 +77,14 @@ class SafetensorsLibrary(StateLibrary):
         """Write the index, as ``save_pretrained`` does for several files."""
         if not self.has_index:
             return Commit()
+        start = time.perf_counter_ns()
         files = whole_files(self.setup.config)
         names = {name: Path(file.name).name for file in files for name in file.content}
         content = {"metadata": {"total_size": sum(file.bytes for file in files)}, "weight_map": names}
         path = self._index(self.setup.directory, step)
         path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-        return Commit(path.stat().st_size, flushed([path, path.parent]) if fsync else 0.0)
+        wrote = (time.perf_counter_ns() - start) / 1e9
+        return Commit(path.stat().st_size, wrote, flush([path, path.parent]) if fsync else 0.0)
 
     def check_complete(self, directory: Path, step: int) -> None:
         if not self.has_index:
@@ -98,14 +99,6 @@ class SafetensorsLibrary(StateLibrary):
 
     def _index(self, directory: Path, step: int) -> Path:
         return directory / INDEX.replace("{step}", str(step))
-
-
-def flushed(paths: list[Path]) -> float:
-    """Flush files and folders to the device; returns the seconds."""
-    start = time.perf_counter_ns()
-    for path in paths:
-        fsync_path(path)
-    return (time.perf_counter_ns() - start) / 1e9
 
 
 @contextmanager

@@ -9,12 +9,11 @@ from typing import Any
 import torch
 
 from dlio_torch.checkpoint.base import SaverSetup
-from dlio_torch.checkpoint.layouts.described_state.state_saver import Commit, StateLibrary, StateSaver
+from dlio_torch.checkpoint.layouts.described_state.state_saver import Commit, StateLibrary, StateSaver, flush
 from dlio_torch.checkpoint.layouts.megatron_deepspeed.deepspeed_files import FOLDER, read_files, saved_files
 from dlio_torch.checkpoint.layouts.megatron_deepspeed.layout import LATEST
 from dlio_torch.checkpoint.torch_files import NOT_RESTORED, load_torch_file
 from dlio_torch.errors import DataError
-from dlio_torch.files.atomic_file import fsync_path
 from dlio_torch.syserrors import unreadable
 
 
@@ -68,12 +67,11 @@ class DeepSpeedLibrary(StateLibrary):
 
     def _write_latest(self, step: int, *, fsync: bool) -> Commit:
         """Write the name of the checkpoint."""
-        path = self._setup.directory / LATEST
+        path, start = self._setup.directory / LATEST, time.perf_counter_ns()
         path.write_text(_tag(step), encoding="utf-8")
-        start = time.perf_counter_ns()
-        for flushed in (path, self._setup.directory) if fsync else ():
-            fsync_path(flushed)
-        return Commit(0, (time.perf_counter_ns() - start) / 1e9)  # the bytes belong to no checkpoint
+        wrote = (time.perf_counter_ns() - start) / 1e9
+        # Its bytes belong to no checkpoint.
+        return Commit(0, wrote, flush([path, path.parent]) if fsync else 0.0)
 
 
 def _tag(step: int) -> str:
