@@ -21,6 +21,7 @@ from dlio_torch.dist.launcher import Launch, detect
 from dlio_torch.dist.registry import choose_backend
 from dlio_torch.errors import ConfigError, DlioError, PreconditionError
 from dlio_torch.formats.core.format import Format
+from dlio_torch.preflight.checkpoint_layout import check_checkpoints
 from dlio_torch.preflight.checkpoint_space import (
     checkpoint_location,
     checkpoint_root_problem,
@@ -175,6 +176,10 @@ def _problems(
     problems.append(checkpoint_root_problem(config, sources))
     try:
         check_mpi_io(config, fmt)
+    except PreconditionError as error:
+        problems.append(error)
+    try:
+        check_checkpoints(config)
     except PreconditionError as error:
         problems.append(error)
     if config.dataset.path is None and fmt.needs_files:

@@ -93,6 +93,15 @@ def test_each_rank_writes_its_half_and_the_first_one_the_description(ours: Recor
 
 
 @pytest.mark.ranks
+def test_one_rank_of_two_describes_as_much_as_both(ours: Recorded, tmp_path: Path) -> None:
+    saves = dcp_checkpointer(tmp_path, {"data": 2})
+    saves.save(2)
+    saves.close()
+    both, alone = ((folder / "step-2/.metadata").stat().st_size for folder in (ours.folder, tmp_path))
+    assert abs(alone - both) < both / 100
+
+
+@pytest.mark.ranks
 def test_a_checkpoint_of_two_ranks_is_read_by_one_and_by_three(ours: Recorded, tmp_path: Path) -> None:
     size = sum(file.stat().st_size for file in (ours.folder / "step-2").iterdir())
     saves = dcp_checkpointer(tmp_path / "one", restores=(ours.folder, 2))
@@ -100,41 +109,32 @@ def test_a_checkpoint_of_two_ranks_is_read_by_one_and_by_three(ours: Recorded, t
     saves.close()
     assert alone is not None
     assert size * 0.95 < alone.bytes <= size
-    case = {"parallel": {"data": 3}, "restore": [str(ours.folder), 2]}
-    said = ranks("torch", 3, ["dcp_program.py", tmp_path / "three", json.dumps(case)])
-    three = [rank["restore"] for rank in said]
-    assert len(three) == 3
+    three = in_a_thread("torch", 3, tmp_path / "three", ours.folder)
     assert all(0 < rank["bytes"] <= size for rank in three)  # 64 rows do not divide, nor do 250
     assert all(rank["metadata_s"] > 0 and rank["plan_s"] > 0 and rank["copy_s"] > 0 for rank in three)
 
 
 @pytest.mark.ranks
-def test_saves_in_a_thread_beside_collectives_of_the_training_are_read_by_fewer_ranks(tmp_path: Path) -> None:
-    first, second = in_a_thread("torch", tmp_path, restore_ranks=1, restore_part="model")
+def test_of_two_ranks_of_horovod_one_reads_the_weights(tmp_path: Path) -> None:
+    need_horovod()
+    first, second = in_a_thread("horovod", 2, tmp_path, tmp_path, restore_ranks=1, restore_part="model")
     assert second == {**second, "bytes": 0, "seconds": 0.0, "read_s": None}
     size = sum(file.stat().st_size for file in (tmp_path / "step-2").iterdir())
     assert size / 4 < first["bytes"] < size / 2  # a third, and the description
 
 
-@pytest.mark.ranks
-def test_ranks_of_horovod_save_and_read(tmp_path: Path) -> None:
-    need_horovod()
-    size = sum(rank["bytes"] for rank in in_a_thread("horovod", tmp_path))
-    assert size >= sum(file.stat().st_size for file in (tmp_path / "step-2").iterdir())  # both read the description
-
-
-def in_a_thread(kind: Kind, folder: Path, **checkpoint: Any) -> list[dict[str, Any]]:
-    """Saves twice in a thread while the ranks sum numbers; returns the restores of the second checkpoint."""
+def in_a_thread(kind: Kind, count: int, folder: Path, source: Path, **checkpoint: Any) -> list[dict[str, Any]]:
+    """Saves twice in a thread while the ranks sum numbers; returns restores of the second checkpoint in ``source``."""
     case = {
-        "parallel": {"data": 2},
+        "parallel": {"data": count},
         "save": [1, 2],
         "checkpoint": {"async_save": "thread", **checkpoint},
-        "restore": [str(folder), 2],
+        "restore": [str(source), 2],
         "allreduce": 50,
     }
-    said = ranks(kind, 2, ["dcp_program.py", folder, json.dumps(case)])
+    said = ranks(kind, count, ["dcp_program.py", folder, json.dumps(case)])
     for rank in said:
-        assert rank["sums"] == [2.0] * 100
+        assert rank["sums"] == [float(count)] * 100
         assert [save["step"] for save in rank["saves"]] == [1, 2]
         assert all(save["stage_s"] > 0 for save in rank["saves"])
     assert [path.name for path in folder.iterdir()] == ["step-2"]

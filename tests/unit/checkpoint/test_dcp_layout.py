@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from dcp_jobs import MODEL, TENSORS, dcp_checkpointer, dcp_config
 from described_jobs import jobs
 from hypothesis import given, settings
@@ -26,6 +27,7 @@ from dlio_torch.config.schema import CheckpointConfig, Config
 from dlio_torch.config.schema_model import ModelConfig, ParallelConfig
 from dlio_torch.config.validate_dcp import check_dcp, check_restoring_ranks
 from dlio_torch.errors import ConfigError, DataError, PreconditionError
+from dlio_torch.preflight.checkpoint_layout import check_checkpoints
 
 HEADER = 2100
 """Upper limit of torch.save's bytes around a tensor, and of the part of the description about it."""
@@ -246,7 +248,9 @@ def test_a_full_device_leaves_the_older_checkpoint(kind: str, tmp_path: Path) ->
         saves.save(2)
         saves.end(2)
 
-    with pytest.raises(PreconditionError, match=r"step-2 cannot be written \(.*: No space left") as caught:
+    with pytest.raises(
+        PreconditionError, match=r"step-2 cannot be written \(it needs [\d.]+ MiB, .*: No space left"
+    ) as caught:
         save()
     assert "\n" not in str(caught.value)
     saves.close()
@@ -264,7 +268,37 @@ def test_a_process_that_cannot_be_started_is_refused(tmp_path: Path, monkeypatch
     monkeypatch.setattr("multiprocessing.current_process", lambda: SimpleNamespace(daemon=True))
     with pytest.raises(PreconditionError, match=r"this process is a daemon"):
         dcp_checkpointer(tmp_path / "new", async_save="process")
+    with pytest.raises(PreconditionError, match=r"this process is a daemon"):
+        check_checkpoints(dcp_config({}, {"async_save": "process"}))  # of a run, before it writes anything
+    check_checkpoints(dcp_config({}, {"async_save": "thread"}))
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("default_planner.DefaultSavePlanner", {"plan_cache": True}),
+        ("state_dict_saver.save", {"use_collectives": False}),
+    ],
+)
+def test_what_an_older_torch_cannot_do_is_refused(
+    name: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_checkpoints(dcp_config({}, options))
+    monkeypatch.setattr(f"torch.distributed.checkpoint.{name}", lambda: None)
+    with pytest.raises(PreconditionError, match=rf"checkpoint\.{next(iter(options))}=.*install PyTorch 2\.\d"):
+        check_checkpoints(dcp_config({}, options))
+    check_checkpoints(dcp_config({}, {}))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("kind", ["thread", "process"])
+def test_a_state_on_the_gpu_is_staged_in_pinned_memory(kind: str, tmp_path: Path) -> None:
+    saves = dcp_checkpointer(tmp_path, async_save=kind, pinned_staging=True)
+    saves.save(1)
+    saves.end(1)
+    assert saves.restore() is not None
+    saves.close()
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from dlio_torch.syserrors import refused
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.staging import DefaultStager
 
+_PROCESS = "checkpoint.async_save=process"
 _THREAD = "set checkpoint.async_save=thread"
 _ADDRESS = "MASTER_ADDR"
 
@@ -81,22 +82,23 @@ def start_save(options: CheckpointConfig, parts: PartTimes, state: dict[str, Any
 
 
 def check_background(options: CheckpointConfig) -> None:
-    """Refuse saves in the background that this torch or this machine cannot run.
+    """Refuse saves by a process that this machine cannot start.
 
     Raises:
-        PreconditionError: PyTorch is too old, or no process can be started, or no port is free.
+        PreconditionError: no process can be started, or no port is free.
     """
-    if options.async_save == "none":
+    if options.async_save != "process":
         return
+    if multiprocessing.current_process().daemon:
+        raise PreconditionError(f"{_PROCESS}: this process is a daemon, which may not start processes", hint=_THREAD)
     try:
-        from torch.distributed.checkpoint.staging import DefaultStager  # noqa: F401
-    except ImportError as error:
-        raise PreconditionError(
-            f"checkpoint.async_save={options.async_save}: this PyTorch has no DefaultStager",
-            hint="install PyTorch 2.9 or newer, or set checkpoint.async_save=none",
-        ) from error
-    if options.async_save == "process":
-        _check_process()
+        subprocess.run([sys.executable, "-S", "-E", "-c", ""], check=True, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise refused(f"{_PROCESS}: a process cannot be started", error, elsewhere=_THREAD) from error
+    try:
+        socket.create_server(("", 0)).close()
+    except OSError as error:
+        raise refused(f"{_PROCESS}: no port is free for it", error, elsewhere=_THREAD) from error
 
 
 def announce_host(address: str) -> Callable[[], None]:
@@ -105,20 +107,6 @@ def announce_host(address: str) -> Callable[[], None]:
         return lambda: None
     os.environ[_ADDRESS] = address
     return lambda: (os.environ.pop(_ADDRESS, None), None)[1]
-
-
-def _check_process() -> None:
-    key = "checkpoint.async_save=process"
-    if multiprocessing.current_process().daemon:
-        raise PreconditionError(f"{key}: this process is a daemon, which may not start processes", hint=_THREAD)
-    try:
-        subprocess.run([sys.executable, "-S", "-E", "-c", ""], check=True, stdin=subprocess.DEVNULL)
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise refused(f"{key}: a process cannot be started", error, elsewhere=_THREAD) from error
-    try:
-        socket.create_server(("", 0)).close()
-    except OSError as error:
-        raise refused(f"{key}: no port is free for it", error, elsewhere=_THREAD) from error
 
 
 def _stager(options: CheckpointConfig, parts: PartTimes) -> DefaultStager:

@@ -20,7 +20,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.futures import Future
 
 from dlio_torch.checkpoint.base import SaverSetup
-from dlio_torch.checkpoint.layouts.dcp.job_state import job_state
+from dlio_torch.checkpoint.layouts.dcp.job_state import job_state, state_device
 from dlio_torch.checkpoint.layouts.dcp.load_planner import JobLoadPlanner
 from dlio_torch.checkpoint.layouts.dcp.part_times import PartTimes, seconds
 from dlio_torch.checkpoint.layouts.dcp.rank_files import folder_of, metadata_path
@@ -120,7 +120,8 @@ class CheckpointLoader:
         described = metadata_path(folder, self._rank, collectives=config.checkpoint.use_collectives)
         size = _metadata_size(described)
         parallel = reading_ranks(config)
-        state = job_state(config.model, parallel, self._rank, part=config.checkpoint.restore_part)
+        part, device = config.checkpoint.restore_part, state_device(config.checkpoint)
+        state = job_state(config.model, parallel, self._rank, device=device, part=part)
         reader = JobReader(folder, described, times, self._setup.recorder)
         planner = JobLoadPlanner(times)
         start = time.perf_counter_ns()

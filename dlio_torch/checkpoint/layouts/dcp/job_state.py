@@ -12,6 +12,7 @@ from dlio_torch.checkpoint.job.ranks import Shard, rank_shards
 from dlio_torch.checkpoint.job.saved_state import optimizer_states
 from dlio_torch.checkpoint.layouts.dcp.job_mesh import sharding
 from dlio_torch.checkpoint.tensor_content import fill
+from dlio_torch.config.schema import CheckpointConfig
 from dlio_torch.config.schema_model import ModelConfig, ParallelConfig
 
 State = dict[str, Any]
@@ -60,6 +61,11 @@ def job_state(
     if parallel.pipeline > 1:
         return {MODEL: weights, OPTIMIZER: _flat(states, group)}
     return {MODEL: weights, OPTIMIZER: {"state": states, "param_groups": [{**group, "params": list(weights)}]}}
+
+
+def state_device(options: CheckpointConfig) -> str:
+    """Type of the device that holds the state: that of the training where it is copied by way of pinned memory."""
+    return "cuda" if options.pinned_staging else "cpu"
 
 
 def set_step(state: State, step: int) -> None:

@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
-from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
@@ -68,10 +69,16 @@ def _absent_results(plans: dict[int, SavePlan], sample: WriteResult | None) -> I
     if sample is None:
         return
     for rank, plan in plans.items():
-        entries, end = [], 1
+        entries, end, name = [], 1, f"__{rank}_0.distcp"
         for item in plan.items:
             size = item.tensor_storage_size() or 1
-            place: Any = replace(sample.storage_data, relative_path=f"__{rank}_0.distcp", offset=-end, length=size)
-            entries.append(WriteResult(item.index, size, place))
+            place: Any = replace(sample.storage_data, relative_path=name, offset=-end, length=size)
+            entries.append(WriteResult(_sent(item.index), size, place))
             end += size
         yield entries
+
+
+def _sent(index: MetadataIndex) -> MetadataIndex:
+    """A copy that shares no objects with the plan, as if its rank had sent it: pickle stores equal objects once."""
+    offset = None if index.offset is None else torch.Size(list(index.offset))
+    return replace(index, fqn=index.fqn.encode().decode(), offset=offset)

@@ -84,10 +84,13 @@ class DcpLayout(Layout):
 
     def check(self, config: Config) -> None:
         from dlio_torch.checkpoint.layouts.dcp.background import check_background
+        from dlio_torch.checkpoint.layouts.dcp.torch_features import check_torch
 
+        check_torch(config.checkpoint)
         check_background(config.checkpoint)
 
     def open(self, setup: SaverSetup) -> Saver:
+        self.check(setup.config)
         from dlio_torch.checkpoint.layouts.dcp.saver import DcpSaver
 
         return DcpSaver(setup)

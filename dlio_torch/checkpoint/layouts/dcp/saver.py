@@ -13,11 +13,12 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 from dlio_torch.checkpoint.base import SaverSetup
 from dlio_torch.checkpoint.layouts.dcp import rank_files
-from dlio_torch.checkpoint.layouts.dcp.background import RunningSave, announce_host, check_background, start_save
+from dlio_torch.checkpoint.layouts.dcp.background import RunningSave, announce_host, start_save
 from dlio_torch.checkpoint.layouts.dcp.checkpoint_loader import CheckpointLoader
 from dlio_torch.checkpoint.layouts.dcp.job_planner import JobSavePlanner, LaunchedRanks
-from dlio_torch.checkpoint.layouts.dcp.job_state import job_state, set_step
+from dlio_torch.checkpoint.layouts.dcp.job_state import job_state, set_step, state_device
 from dlio_torch.checkpoint.layouts.dcp.job_writer import JobWriter
+from dlio_torch.checkpoint.layouts.dcp.layout import DcpLayout
 from dlio_torch.checkpoint.layouts.dcp.part_times import PartTimes, seconds
 from dlio_torch.checkpoint.layouts.dcp.process_groups import SaveGroups
 from dlio_torch.checkpoint.layouts.dcp.save_errors import cause
@@ -40,14 +41,13 @@ class DcpSaver:
         setup: settings of the saver.
 
     Raises:
-        PreconditionError: the state does not fit into memory, or saves cannot run in the background.
+        PreconditionError: the state does not fit into memory.
         RunFailed: the ranks cannot connect.
     """
 
     def __init__(self, setup: SaverSetup) -> None:
         config, options = setup.config, setup.config.checkpoint
         self._options, self._setup, self._rank = options, setup, setup.comm.rank
-        check_background(options)
         readers = options.restore_ranks or setup.comm.world_size
         background = options.async_save != "none"
         self._groups = SaveGroups(setup.comm, config.dist.timeout_s, background=background, readers=readers)
@@ -173,7 +173,7 @@ class DcpSaver:
     def _failed(self, step: int, error: BaseException) -> DlioError:
         """The error of a save that failed, whose files are deleted."""
         folder = self._folder(step)
-        size = rank_files.saved_size(folder, self._rank)
+        size = DcpLayout().saved_bytes(self._setup.config, self._rank)
         problem = cause(error, self._rank)
         failure = cannot_write(folder, size, problem if isinstance(problem, Exception) else RuntimeError(str(problem)))
         rank_files.delete(folder, self._rank)
@@ -182,7 +182,7 @@ class DcpSaver:
 
 def _make_state(setup: SaverSetup) -> dict[str, Any]:
     config = setup.config
-    device = "cuda" if config.checkpoint.pinned_staging else "cpu"
+    device = state_device(config.checkpoint)
     try:
         return job_state(config.model, config.parallel, setup.comm.rank, device=device, seed=config.seed)
     except (MemoryError, RuntimeError) as error:
