@@ -1,4 +1,4 @@
-"""Checks of the ranks that save and read checkpoints, for runs and the verb ``checkpoint``."""
+"""Checks of the ranks that save and read checkpoints against the described job."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class NodeRanks:
 
 @dataclass(frozen=True)
 class ResourceNeeds:
-    """Memory and processes that one rank needs.
+    """Memory and processes that one rank needs, apart from checkpoints.
 
     Attributes:
         batch_bytes: batches and samples that it holds at once, without torch's own memory.

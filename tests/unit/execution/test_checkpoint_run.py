@@ -18,6 +18,7 @@ from dlio_torch.checkpoint.layouts.plain_files.saver import PlainSaver
 from dlio_torch.errors import DataError, PreconditionError
 from dlio_torch.report.html.run.gather import gather
 from dlio_torch.report.html.run.section_checkpoints import checkpoint_sections
+from dlio_torch.report.html.run.section_overview import sentence, title
 from dlio_torch.run_directory import run_state
 from dlio_torch.run_directory.run_dir import RunDir
 
@@ -230,6 +231,8 @@ def test_report_and_compare_say_what_kind_of_run_it_is(capsys: pytest.CaptureFix
     assert "verb checkpoint" in view.missing[0]
     [section] = checkpoint_sections(view.standalone)
     assert section.title == "Checkpoints"
+    assert sentence(view).startswith("A save of ")
+    assert title(view) == "minimal, scale laptop"
     assert set(view.recording.events.frame["op"]) >= {"checkpoint", "restore", "write", "fsync", "read"}
     assert cli.main(["compare", "run", "run"]) == 3
     assert "repeat the run with trace.posix=true" in error_line(capsys)

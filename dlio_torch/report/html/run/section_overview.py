@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dlio_torch.report import standalone_text
 from dlio_torch.report.html.page_blocks import NOT_MEASURED, Block, Notes, Section, Tiles
 from dlio_torch.report.html.run.io_time_figure import KINDS, io_time_figure, seconds_by_kind
 from dlio_torch.report.html.run.key_figures import call_tiles, run_tiles, unfinished_tiles
@@ -27,7 +28,7 @@ _KINDS = {
 
 def title(view: View) -> str:
     """The heading of the page."""
-    summary = view.summary
+    summary = view.summary or view.standalone
     if summary is not None:
         return f"{summary['recipe'] or 'run'}, scale {summary['scale']}"
     if view.recording.kind == "trace" and view.command_line:
@@ -63,6 +64,9 @@ def sentence(view: View) -> str:
 def _judged(view: View) -> str:
     if view.summary is not None:
         return verdict(view.summary)
+    if view.standalone is not None:
+        figures = view.standalone["checkpoints"]
+        return " ".join([standalone_text.verdict(figures), *map(_as_sentence, standalone_text.warnings(figures))])
     if len(view.moves):
         return _call_verdict(view)
     counters = view.recording.counters
@@ -82,6 +86,10 @@ def _judged(view: View) -> str:
             f"({percent(waited / spent) if spent else NOT_MEASURED}) was waiting for data."
         )
     return "The recording holds no data for a verdict."
+
+
+def _as_sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _call_verdict(view: View) -> str:
