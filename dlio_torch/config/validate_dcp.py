@@ -6,7 +6,7 @@ from dlio_torch.config.check import Fail
 from dlio_torch.config.schema import CheckpointConfig, Config
 from dlio_torch.units import counted
 
-_OPTIONS = (
+DCP_OPTIONS = (
     "async_save",
     "thread_count",
     "single_file_per_rank",
@@ -15,8 +15,8 @@ _OPTIONS = (
     "use_collectives",
     "pinned_staging",
     "restore_ranks",
-    "restore_part",
 )
+"""Options of ``checkpoint`` that no other layout reads."""
 
 
 def check_dcp(config: Config, fail: Fail) -> None:
@@ -68,7 +68,7 @@ def check_restoring_ranks(config: Config, world_size: int, fail: Fail) -> None:
 
 def _check_unused(saved: CheckpointConfig, fail: Fail) -> None:
     plain = CheckpointConfig()
-    for name in _OPTIONS:
+    for name in DCP_OPTIONS:
         default = getattr(plain, name)
         if getattr(saved, name) != default:
             value = str(default).lower() if isinstance(default, bool) else default

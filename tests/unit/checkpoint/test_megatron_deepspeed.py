@@ -341,3 +341,11 @@ def test_system_calls_are_those_of_plain_torch_save(tmp_path: Path) -> None:
     plain = writes(PLAIN, tmp_path / "plain", str(tmp_path / "ours"))
     assert len([call for call in ours if call[0] == "openat"]) == 3
     assert ours == plain
+
+
+@pytest.mark.parametrize("layout", ["megatron_deepspeed", "dcp", "safetensors", "torch_save"])
+def test_the_model_alone_is_read_in_each_layout_of_a_described_model(layout: str) -> None:
+    sizes = ["hidden_size", "num_layers", "num_heads", "ffn_hidden_size", "vocab_size"]
+    model = [f"model.{name}={getattr(SMALL, name)}" for name in sizes]
+    options = [f"checkpoint.layout={layout}", "checkpoint.every_steps=1", "checkpoint.restore_part=model"]
+    assert compose(["recipe=minimal", *model, *options]).config.checkpoint.restore_part == "model"

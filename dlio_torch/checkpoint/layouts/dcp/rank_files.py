@@ -6,8 +6,8 @@ import contextlib
 import os
 from pathlib import Path
 
+from dlio_torch.checkpoint.cached_pages import drop_pages
 from dlio_torch.ownership.names import numbers
-from dlio_torch.syserrors import refused
 
 METADATA = ".metadata"
 """Name of the description of all ranks' files, which the first rank writes last."""
@@ -59,12 +59,4 @@ def drop_cached_pages(folder: Path, rank: int) -> None:
     Raises:
         DlioError: a file cannot be opened.
     """
-    for path in rank_files(folder, rank):
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            raise refused(f"checkpoint file {path} cannot be opened", error) from error
+    drop_pages(rank_files(folder, rank))
