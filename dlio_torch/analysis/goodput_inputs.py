@@ -13,10 +13,7 @@ from dlio_torch.config.schema import Config
 from dlio_torch.config.schema_training import CheckpointConfig
 
 _READING = ("metadata_s", "plan_s", "read_s", "copy_s")
-_NOT_FLUSHED = (
-    "Saves of this run were not flushed to the device (checkpoint.fsync=false), so they may be durable later than "
-    "assumed."
-)
+_NOT_FLUSHED = "Saves of this run were not flushed to the device (no fsync), so they may be durable later than assumed."
 _SCALED = "The scale changed the size of checkpoints or the steps between them; scale=paper measures them as described."
 _TWICE = "Both checkpoint.every_steps and checkpoint.every_epochs save; the one that saves more often counts."
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from dlio_torch.units import counted, format_duration, format_rate, format_size, percent
 
-_NOT_FLUSHED = "not flushed: perhaps still in memory (checkpoint.fsync=false)"
+_NOT_FLUSHED = "not flushed: perhaps still in memory (no fsync)"
 
 
 def checkpoint_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

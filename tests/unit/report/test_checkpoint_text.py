@@ -48,7 +48,7 @@ def test_a_save_in_the_background_has_a_stall_and_a_time_until_durable() -> None
         (
             "checkpoints",
             "1 of 200 MiB: training stands still for 100 ms each, durable after 500 ms at 400 MiB/s in all, 200 MiB/s "
-            "per rank, not flushed: perhaps still in memory (checkpoint.fsync=false)",
+            "per rank, not flushed: perhaps still in memory (no fsync)",
         )
     ]
 

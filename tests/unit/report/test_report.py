@@ -113,7 +113,7 @@ def test_utilisation_is_never_given_without_saying_that_compute_was_emulated(mon
 
 @pytest.mark.parametrize(
     ("fsync", "end"),
-    [(True, "flushed to the device"), (False, "not flushed: perhaps still in memory (checkpoint.fsync=false)")],
+    [(True, "flushed to the device"), (False, "not flushed: perhaps still in memory (no fsync)")],
 )
 def test_the_checkpoints_have_a_size_a_rate_and_the_place_that_they_reached(
     fsync: bool, end: str, monkeypatch: pytest.MonkeyPatch
