@@ -132,12 +132,21 @@ def test_a_full_disk_leaves_the_newest_complete_checkpoint(layout: Layout, serve
 
 
 @pytest.mark.ranks
-def test_four_ranks_go_on_from_the_checkpoint_that_all_of_them_completed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("layout", "file", "opened"),
+    [
+        # torch.save opens the file, and the flush once more.
+        (["checkpoint.layout=megatron_deepspeed", "parallel.zero=1"], "zero_pp_rank_2_", 5),
+        (["checkpoint.layout=dcp", "checkpoint.async_save=thread", "parallel.fsdp=full"], "__2_", 3),
+    ],
+    ids=["megatron_deepspeed", "dcp, thread"],
+)
+def test_four_ranks_go_on_from_the_checkpoint_that_all_of_them_completed(
+    layout: list[str], file: str, opened: int, tmp_path: Path
+) -> None:
     """One rank is killed when it opens its file of the third checkpoint; what the others saved of it is not used."""
-    job = ["parallel.zero=1", "parallel.data=4", "train.batch_size=1"]
-    words = ["-m", "dlio_torch", *BASE[:-1], *SAVING, *LAYOUTS["megatron_deepspeed"][:1], *MODEL, *job]
-    # torch.save opens the file, and the flush once more.
-    fault = rule("open", "zero_pp_rank_2_", "kill", 5)
+    words = ["-m", "dlio_torch", *BASE[:-1], *SAVING, *MODEL, *layout, "parallel.data=4", "train.batch_size=1"]
+    fault = rule("open", file, "kill", opened)
     environ = {"LD_PRELOAD": str(build(tmp_path)), "FAULTS": fault, "FAULTS_FIFO": "", "FAULTS_COUNTS": ""}
     ended = run_ranks("torch", 4, [*words, "output.dir=run"], cwd=tmp_path, env=environ)
     assert ended[2].exit_code == -9, ended[2]
@@ -151,7 +160,7 @@ def test_four_ranks_go_on_from_the_checkpoint_that_all_of_them_completed(tmp_pat
 
 
 def steps_named(paths: list[Path]) -> set[int]:
-    return {int(path.name.removeprefix("global_step")) for path in paths}
+    return {int(re.sub(r"\D", "", path.name)) for path in paths}
 
 
 def test_doctor_names_what_a_killed_save_left(
