@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dlio_torch.checkpoint.job.saved_state import fitting_layers
 from dlio_torch.data.engines import registry as engines
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core import registry as formats
@@ -14,6 +13,7 @@ from dlio_torch.storage.registry import LOCAL, no_local_path, open_storage, sche
 
 if TYPE_CHECKING:
     from dlio_torch.config.schema import Config
+    from dlio_torch.config.schema_model import ModelConfig, ParallelConfig
     from dlio_torch.data.engines.facts import EngineFacts
     from dlio_torch.formats.core.facts import FormatFacts
 
@@ -40,6 +40,13 @@ __all__ = [
 ENGINES = tuple(engines.BUILTIN)
 """Names of all loader engines."""
 all_engines = engines.all_facts
+
+
+def fitting_layers(model: ModelConfig, parallel: ParallelConfig, limit: int) -> int:
+    """See :func:`dlio_torch.checkpoint.job.saved_state.fitting_layers`, which most configurations do not need."""
+    from dlio_torch.checkpoint.job.saved_state import fitting_layers as layers
+
+    return layers(model, parallel, limit)
 
 
 def format_facts(config: Config) -> FormatFacts:

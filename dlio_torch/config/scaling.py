@@ -63,7 +63,7 @@ def scale(config: Config, *, fixed: Collection[str], world_size: int = 1) -> tup
     _cap(work, "train.epochs", config.scale.max_epochs)
     _cap(work, "access.shuffle_pool", config.scale.max_shuffle_pool)
     _checkpoint_size(work)
-    if config.scale.max_state_bytes:
+    if config.scale.max_state_bytes and config.model.described:
         layers = fitting_layers(config.model, config.parallel, config.scale.max_state_bytes)
         work.set("model.num_layers", layers)
     gradient = config.train.allreduce_bytes

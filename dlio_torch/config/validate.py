@@ -9,15 +9,13 @@ from dlio_torch.config.extensions import engine_facts
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate_access import check_access
 from dlio_torch.config.validate_cache import check_cache
+from dlio_torch.config.validate_checkpoints import check_dcp, check_layout, check_saving_ranks
 from dlio_torch.config.validate_dataset import check_dataset
-from dlio_torch.config.validate_dcp import check_dcp
 from dlio_torch.config.validate_engine import check_engine
-from dlio_torch.config.validate_layouts import check_layout
 from dlio_torch.config.validate_model import check_model
 from dlio_torch.config.validate_mpiio import check_mpiio
 from dlio_torch.config.validate_paths import check_paths
 from dlio_torch.config.validate_replay import check_replay
-from dlio_torch.config.validate_saving_ranks import check_saving_ranks
 from dlio_torch.config.validate_stage import check_stage
 from dlio_torch.config.validate_storage import check_storage
 from dlio_torch.units import counted

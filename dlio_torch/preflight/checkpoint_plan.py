@@ -10,7 +10,7 @@ from dlio_torch.checkpoint.registry import layout_of
 from dlio_torch.config.check import ConfigCheck
 from dlio_torch.config.compose import Composed
 from dlio_torch.config.schema import Config
-from dlio_torch.config.validate_saving_ranks import check_saving_ranks
+from dlio_torch.config.validate_checkpoints import check_saving_ranks
 from dlio_torch.errors import PreconditionError
 from dlio_torch.preflight.checkpoint_space import (
     checkpoint_location,

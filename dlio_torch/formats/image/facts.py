@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dlio_torch.formats.core.facts import WHOLE_FILES, FormatFacts, Unused
 from dlio_torch.formats.image.classes import SUFFIXES
-from dlio_torch.formats.image.decoders import check_decoder
 from dlio_torch.formats.image.options import ImageConfig
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ class JpegFacts(FormatFacts):
                     f"format {self.name} reads images of one size without a transform",
                     f"set dataset.format=imagefolder, or remove {self.key(option)}",
                 )
-        check_decoder(config, self, fail)
+        _check_decoder(config, self, fail)
 
     def gpu_option(self, config: Config) -> str:
         return f"{self.key('decoder')}=nvjpeg" if self.value(config, "decoder") == "nvjpeg" else ""
@@ -99,7 +98,7 @@ class ImageFolderFacts(JpegFacts):
 
     def check(self, config: Config, fail: Fail) -> None:
         data, options = config.dataset, config.dataset.of(ImageConfig)
-        check_decoder(config, self, fail)
+        _check_decoder(config, self, fail)
         if not options.decode:
             for option in ("transform", "mode", "masks"):
                 if self.value(config, option) != getattr(ImageConfig(), option):
@@ -153,3 +152,11 @@ class ImageFolderFacts(JpegFacts):
         if holds_images(set(shown).difference(folders)):
             return True
         return any(holds_images(first_names(path / name, _MOST_NAMES)) for name in folders[:_MOST_FOLDERS])
+
+
+def _check_decoder(config: Config, about: JpegFacts, fail: Fail) -> None:
+    """Check ``dataset.image.decoder`` where it is not the default one."""
+    if about.value(config, "decoder") != ImageConfig().decoder:
+        from dlio_torch.formats.image.decoders import check_decoder
+
+        check_decoder(config, about, fail)

@@ -25,7 +25,7 @@ from dlio_torch.checkpoint.layouts.dcp.layout import DcpLayout
 from dlio_torch.config.check import ConfigCheck
 from dlio_torch.config.schema import CheckpointConfig, Config
 from dlio_torch.config.schema_model import ModelConfig, ParallelConfig
-from dlio_torch.config.validate_dcp import check_dcp, check_restoring_ranks
+from dlio_torch.config.validate_checkpoints import check_dcp, check_restoring_ranks
 from dlio_torch.errors import ConfigError, DataError, PreconditionError
 from dlio_torch.preflight.checkpoint_layout import check_checkpoints
 

@@ -13,7 +13,7 @@ from dlio_torch.checkpoint.layouts.dcp.rank_files import folder_of, ownership_en
 from dlio_torch.checkpoint.plan_cost import PlanCost
 from dlio_torch.config.schema import Config
 from dlio_torch.config.schema_model import ParallelConfig
-from dlio_torch.config.validate_dcp import DCP_OPTIONS
+from dlio_torch.config.validate_checkpoints import DCP_OPTIONS
 
 if TYPE_CHECKING:
     from dlio_torch.checkpoint.base import Saver
