@@ -28,7 +28,8 @@ def check_ranks_agree(config: Config, comm: Communicator) -> None:
     """
     own_versions = {"dlio_torch": dlio_torch.__version__, "Python": platform.python_version()}
     own_versions |= {name: _installed_version(name) for name in _PACKAGES}
-    own_options = _flatten(as_dict(config))
+    defaults = _flatten(as_dict(Config()))  # of the same version, so they need not be sent
+    own_options = {key: value for key, value in _flatten(as_dict(config)).items() if value != defaults.get(key)}
     versions, options = comm.broadcast_object((own_versions, own_options))
     for name, version in versions.items():
         if own_versions.get(name) != version:
@@ -36,6 +37,7 @@ def check_ranks_agree(config: Config, comm: Communicator) -> None:
                 f"rank {comm.rank} runs {name} {own_versions.get(name)}, rank 0 {version}",
                 hint="use the same environment on all nodes",
             )
+    options, own_options = defaults | options, defaults | own_options
     different = sorted(key for key in options.keys() | own_options.keys() if options.get(key) != own_options.get(key))
     if different:
         key, *others = different

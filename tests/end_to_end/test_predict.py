@@ -53,7 +53,7 @@ def test_prints_a_row_for_each_number_of_ranks_and_what_it_rests_on(
     capsys.readouterr()
     assert cli.main(["predict", str(run), "system=theta", "ranks=1..4:x2"]) == 0
     text = capsys.readouterr().out
-    table = text[: text.index("measured:")]
+    table = text[: text.index("one checkpoint:")]
     assert [line.split()[:2] for line in table.splitlines() if line.split()[:1] and line.split()[0].isdigit()] == [
         ["1", "1"],
         ["2", "1"],

@@ -73,7 +73,7 @@ def test_readers_run_on_their_cpus(name: str, tmp_path: Path) -> None:
         assert {len(cpus_of_task(task)) for task in tasks} <= {0, 1}  # 0: a thread that has ended meanwhile
         figures = reader_figures(batches, thread_cpus(batches))
         assert figures is not None
-        may_have_ended = LOADERS[name].get("engine") == "decoupled"  # its workers end with their last batch
+        may_have_ended = LOADERS[name].get("engine") in ("decoupled", "nodes")  # their workers end with the last batch
         assert all(may_have_ended if size is None else size > 1 << 20 for size in figures.pss_bytes)
         assert (len(figures.pss_bytes), len(figures.threads)) == (len(workers), len(threads))
         assert figures.workers + figures.threads == tuple(str(cpus[0]) for cpus in TWO.readers[: len(readers)])
