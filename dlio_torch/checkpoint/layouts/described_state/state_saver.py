@@ -15,6 +15,7 @@ from dlio_torch.checkpoint.base import SaverSetup
 from dlio_torch.checkpoint.cached_pages import drop_pages
 from dlio_torch.checkpoint.layouts.described_state.state_content import first_problem, make_content
 from dlio_torch.checkpoint.layouts.described_state.state_file import StateFile, tensor_bytes
+from dlio_torch.checkpoint.layouts.synchronous_saver import SynchronousSaver
 from dlio_torch.checkpoint.save_times import RestoreTimes, SaveTimes
 from dlio_torch.checkpoint.torch_files import NOT_RESTORED
 from dlio_torch.checkpoint.write_errors import cannot_write
@@ -104,7 +105,7 @@ class StateLibrary(ABC):
         """
 
 
-class StateSaver:
+class StateSaver(SynchronousSaver):
     """Writes and reads the files of one rank.
 
     Args:
@@ -120,11 +121,11 @@ class StateSaver:
     def __init__(
         self, setup: SaverSetup, library: StateLibrary, files: Sequence[StateFile], read_files: Sequence[StateFile]
     ) -> None:
+        super().__init__()
         self._setup = setup
         self._library = library
         self._files = files
         self._read_files = read_files
-        self._finished: list[SaveTimes] = []
         try:
             self._contents = [make_content(file.content, setup.config.seed) for file in files]
         except (MemoryError, RuntimeError) as error:
@@ -132,10 +133,6 @@ class StateSaver:
                 f"the state of this rank, {format_size(tensor_bytes(files))}, does not fit into memory",
                 hint="lower model.num_layers, or raise the degrees of parallel",
             ) from error
-
-    def begin(self) -> int:
-        """Write nothing."""
-        return 0
 
     def save(self, step: int, kept: Sequence[int], surplus: Sequence[int], *, fsync: bool) -> None:
         start, written, write_s, fsync_s = time.perf_counter_ns(), 0, 0.0, 0.0
@@ -156,14 +153,6 @@ class StateSaver:
         flushed, size = fsync_s + commit.fsync_s if fsync else None, written + commit.bytes
         write_s += commit.write_s
         self._finished.append(SaveTimes(step, start, spent, spent, size, write_s=write_s, fsync_s=flushed))
-
-    def finished(self) -> list[SaveTimes]:
-        """Saves since the last call: each is complete when ``save`` returns."""
-        saves, self._finished = self._finished, []
-        return saves
-
-    def wait(self) -> None:
-        """Return at once."""
 
     def discard(self, step: int) -> None:
         """Delete this rank's files of a checkpoint; the last rank to do so deletes their folder."""
@@ -190,9 +179,6 @@ class StateSaver:
                 count, spent = self._restore_file(file, file.path(directory, step), model_only)
                 size, read_s = size + count, read_s + spent
         return RestoreTimes(metadata_s + read_s, size, metadata_s=metadata_s, read_s=read_s)
-
-    def close(self) -> None:
-        """Do nothing: no file is open between checkpoints."""
 
     def _save_file(self, file: StateFile, content: Any, step: int, *, fsync: bool) -> tuple[int, float, float]:
         """Write a file; returns its size, and the seconds of writing and of flushing."""

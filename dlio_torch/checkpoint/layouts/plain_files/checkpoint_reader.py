@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 
 from dlio_torch.checkpoint.cached_pages import drop_pages
 from dlio_torch.checkpoint.layouts.plain_files.checkpoint_files import CheckpointFile
+from dlio_torch.checkpoint.save_times import RestoreTimes
 from dlio_torch.checkpoint.torch_files import NOT_RESTORED, load_torch_file
 from dlio_torch.config.opt import LARGEST_CALL
 from dlio_torch.config.schema import CheckpointConfig
@@ -44,16 +46,16 @@ class CheckpointReader:
         """
         drop_pages(file.path(folder, step) for file in self._files)
 
-    def read(self, folder: Path, step: int) -> int:
+    def restore(self, folder: Path, step: int) -> RestoreTimes:
         """Read the checkpoint of ``step`` in ``folder``.
-
-        Returns:
-            Bytes read.
 
         Raises:
             DataError: a file is missing or damaged.
         """
-        return sum(self._read(file.path(folder, step), file) for file in self._files)
+        start = time.perf_counter_ns()
+        size = sum(self._read(file.path(folder, step), file) for file in self._files)
+        spent = (time.perf_counter_ns() - start) / 1e9
+        return RestoreTimes(spent, size, read_s=spent)
 
     def _read(self, path: Path, file: CheckpointFile) -> int:
         read: Callable[[Path, CheckpointFile], int] = (

@@ -11,6 +11,7 @@ from dlio_torch.checkpoint.base import SaverSetup
 from dlio_torch.checkpoint.layouts.plain_files.checkpoint_files import files_of
 from dlio_torch.checkpoint.layouts.plain_files.checkpoint_reader import CheckpointReader
 from dlio_torch.checkpoint.layouts.plain_files.checkpoint_writer import CheckpointWriter
+from dlio_torch.checkpoint.layouts.synchronous_saver import SynchronousSaver
 from dlio_torch.checkpoint.rank_folder import rank_folder
 from dlio_torch.checkpoint.save_times import RestoreTimes, SaveTimes
 from dlio_torch.checkpoint.write_errors import cannot_write
@@ -20,7 +21,7 @@ from dlio_torch.syserrors import refused
 from dlio_torch.units import format_size
 
 
-class PlainSaver:
+class PlainSaver(SynchronousSaver):
     """Writes the configured files one after the other, or one file by ``torch.save``.
 
     Where ``{step}`` is in the name of a file, each checkpoint is a file of its own, otherwise the file is replaced.
@@ -36,11 +37,11 @@ class PlainSaver:
     """
 
     def __init__(self, setup: SaverSetup) -> None:
+        super().__init__()
         config = setup.config.checkpoint
         self._subfolder = rank_folder(setup.config, setup.comm.rank)
         self._folder = setup.directory / self._subfolder
         self._files = files_of(config)
-        self._finished: list[SaveTimes] = []
         try:
             self._writer = CheckpointWriter(config, self._files, setup.recorder)
         except OSError as error:
@@ -51,10 +52,6 @@ class PlainSaver:
                 hint="lower checkpoint.state_bytes, or set checkpoint.files[].write_bytes",
             ) from error
         self._reader = CheckpointReader(config, self._files, setup.recorder, self._writer.state.keys())
-
-    def begin(self) -> int:
-        """Write nothing."""
-        return 0
 
     def save(self, step: int, kept: Sequence[int], surplus: Sequence[int], *, fsync: bool) -> None:
         start, written, flushed = time.perf_counter_ns(), 0, 0.0
@@ -78,14 +75,6 @@ class PlainSaver:
         )
         self._finished.append(times)
 
-    def finished(self) -> list[SaveTimes]:
-        """Saves since the last call: each is complete when ``save`` returns."""
-        saves, self._finished = self._finished, []
-        return saves
-
-    def wait(self) -> None:
-        """Return at once."""
-
     def discard(self, step: int) -> None:
         _delete([file.path(self._folder, step) for file in self._files if "{step}" in file.name])
 
@@ -93,13 +82,7 @@ class PlainSaver:
         self._reader.drop_cached_pages(self._folder, step)
 
     def restore(self, directory: Path, step: int) -> RestoreTimes:
-        start = time.perf_counter_ns()
-        size = self._reader.read(directory / self._subfolder, step)
-        spent = (time.perf_counter_ns() - start) / 1e9
-        return RestoreTimes(spent, size, read_s=spent)
-
-    def close(self) -> None:
-        """Do nothing: no file is open between checkpoints."""
+        return self._reader.restore(directory / self._subfolder, step)
 
     def _flush_names(self) -> float:
         """Flush the folder, which holds the names; returns the seconds."""

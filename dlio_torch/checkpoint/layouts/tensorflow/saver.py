@@ -10,6 +10,7 @@ from dlio_torch.checkpoint.base import SaverSetup
 from dlio_torch.checkpoint.layouts.plain_files.checkpoint_files import CheckpointFile
 from dlio_torch.checkpoint.layouts.plain_files.checkpoint_reader import CheckpointReader
 from dlio_torch.checkpoint.layouts.plain_files.checkpoint_writer import random_bytes
+from dlio_torch.checkpoint.layouts.synchronous_saver import SynchronousSaver
 from dlio_torch.checkpoint.layouts.tensorflow.amounts import largest_write, start_bytes
 from dlio_torch.checkpoint.layouts.tensorflow.tensorflow_saver import TensorFlowSaver
 from dlio_torch.checkpoint.rank_folder import rank_folder
@@ -20,7 +21,7 @@ from dlio_torch.files.atomic_file import fsync_path
 from dlio_torch.units import format_size
 
 
-class TensorFlowFilesSaver:
+class TensorFlowFilesSaver(SynchronousSaver):
     """Writes what TensorFlow's Saver writes (see :mod:`dlio_torch.checkpoint.layouts.tensorflow.tensorflow_saver`).
 
     A restore reads variables and index, not the graph.
@@ -33,6 +34,7 @@ class TensorFlowFilesSaver:
     """
 
     def __init__(self, setup: SaverSetup) -> None:
+        super().__init__()
         config = setup.config.checkpoint
         self._recorder = setup.recorder
         self._subfolder = rank_folder(setup.config, setup.comm.rank)
@@ -53,7 +55,6 @@ class TensorFlowFilesSaver:
             ) from error
         self._saver = TensorFlowSaver(config.tensorflow, config.state_bytes, self._folder, content)
         self._reader = CheckpointReader(config, files, setup.recorder, set())
-        self._finished: list[SaveTimes] = []
         self._saved: set[int] = set()  # steps of the checkpoints in the folder
 
     def begin(self) -> int:
@@ -82,14 +83,6 @@ class TensorFlowFilesSaver:
         times = SaveTimes(step, start, spent, spent, written, write_s=(wrote - start) / 1e9, fsync_s=fsync_s)
         self._finished.append(times)
 
-    def finished(self) -> list[SaveTimes]:
-        """Saves since the last call: each is complete when ``save`` returns."""
-        saves, self._finished = self._finished, []
-        return saves
-
-    def wait(self) -> None:
-        """Return at once."""
-
     def discard(self, step: int) -> None:
         if step in self._saved:
             self._saved.remove(step)
@@ -99,10 +92,7 @@ class TensorFlowFilesSaver:
         self._reader.drop_cached_pages(self._folder, step)
 
     def restore(self, directory: Path, step: int) -> RestoreTimes:
-        start = time.perf_counter_ns()
-        size = self._reader.read(directory / self._subfolder, step)
-        spent = (time.perf_counter_ns() - start) / 1e9
-        return RestoreTimes(spent, size, read_s=spent)
+        return self._reader.restore(directory / self._subfolder, step)
 
     def close(self) -> None:
         try:
