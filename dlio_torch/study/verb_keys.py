@@ -62,8 +62,13 @@ _LAUNCH = {
         "srun; with scheduler=pbs mpiexec",
         "torchrun",
     ),
-    "nodes": Key("nodes of the job", "1", "2"),
-    "ranks_per_node": Key("ranks on each node", "required, except for a study, which uses ranks=", "4"),
+    "nodes": Key("nodes of the job", "1; for checkpoint as many as the ranks of parallel need", "2"),
+    "ranks_per_node": Key(
+        "ranks on each node",
+        "required, except for a study, which uses ranks=, and for checkpoint: the ranks of parallel, divided among "
+        "nodes=, or gpus_per_node=",
+        "4",
+    ),
     "time": Key("maximum time of the job, HH:MM:SS or with a unit", "required", "00:30:00"),
     "partition": Key("partition of Slurm", "the default of the site", "debug"),
     "queue": Key("queue of PBS", "the default of the site", "debug"),
