@@ -109,7 +109,7 @@ def of_run(request: JobRequest, composed: Composed) -> JobContent:
         name=folder_name(config.recipe),
         arguments=tuple(argument for argument in request.arguments if split_argument(argument)[0] != "output.dir"),
         ranks=request.ranks_per_node,
-        cores=_saving_cores(config) if request.verb == "checkpoint" else _cores(config),
+        cores=_cores(config, request.verb),
         parent=Path(output.root) / folder_name(config.recipe),
         result=None if output.dir is None else Path(output.dir),
         generates=request.verb in ("run", "generate") and config.dataset.path is None and in_files,
@@ -144,7 +144,7 @@ def of_study(request: JobRequest) -> tuple[JobContent, Composed]:
         name=name,
         arguments=tuple(item for item in request.arguments if split_argument(item)[0] != "output"),
         ranks=max(item.point.ranks for item in resolved),
-        cores=max(_cores(item.composed.config) for item in resolved),
+        cores=max(_cores(item.composed.config, item.point.verb) for item in resolved),
         parent=Path(first.config.output.root) / "sweeps" / name,
         result=None if output is None else Path(output),
     ), first
@@ -170,13 +170,9 @@ def _generates(config: Config) -> bool:
     return format_of(config).needs_files  # numpy is imported here: arguments are checked without it
 
 
-def _saving_cores(config: Config) -> int:
-    """Cores that a rank keeps busy while it saves, without training."""
-    saved = config.checkpoint
-    return max(saved.thread_count, saved.consolidate_threads if saved.consolidate else 1)
-
-
-def _cores(config: Config) -> int:
+def _cores(config: Config, verb: str) -> int:
     """Cores that a rank keeps busy; with fewer its loader would wait for its trainer."""
+    if verb == "checkpoint":  # it has no loader
+        return max(config.checkpoint.thread_count, config.checkpoint.consolidate_threads)
     trainer = config.compute.threads if config.compute.mode == "spin" else 1
     return trainer + facts(config.loader.engine).demand(config.loader).tasks

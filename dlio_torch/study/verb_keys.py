@@ -106,6 +106,11 @@ _LAUNCH = {
 
 KEYS: dict[str, dict[str, Key]] = {
     "sweep": {
+        "verb": Key(
+            "verb of each trial: run, or checkpoint, which saves and loads without training (saves=, loads=)",
+            "run, or what the study file says",
+            "checkpoint",
+        ),
         "study": Key("a study file: a name of `ls studies`, or a path", "none", "global_shuffle", path=True),
         "repeats": Key("number of runs of every point", "3, or what the study file says", "5"),
         "ranks": Key(f"{_RANKS.doc}; several values are an axis", "1, or what the study file says", "1,2"),

@@ -233,6 +233,8 @@ def test_threads_that_save_have_cores(capsys: pytest.CaptureFixture[str]) -> Non
     described = (*SAVED, *MODEL, "model.vocab_size=64", "parallel.data=2", "nodes=1", *threads)
     text, _ = launched(capsys, *described, "--dry-run")
     assert "#SBATCH --cpus-per-task=3\n" in text
+    text, _ = launched(capsys, "sweep", "verb=checkpoint", *described[1:-5], *threads, "seed=1,2", "--dry-run")
+    assert "#SBATCH --cpus-per-task=3\n" in text
     text, _ = launched(capsys, *SAVED, "checkpoint=torch_save", "ranks_per_node=2", "--dry-run")
     assert "#SBATCH --nodes=1\n" in text
     assert "#SBATCH --cpus-per-task=1\n" in text
