@@ -95,5 +95,6 @@ def test_the_page_of_a_run_with_saves_in_the_background(tmp_path: Path, monkeypa
     check(page)
     assert "Parts of a save and of a restore" in page.section("checkpoints")
     assert "save in the background" in page.text
+    assert "save of step 2" in page.text
     saves = json.loads((tmp_path / "run/summary.json").read_text())["saved"]["checkpoints"]
     assert saves > 0
