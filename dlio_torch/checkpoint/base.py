@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
+from dlio_torch.checkpoint.job.rank_classes import rank_classes
 from dlio_torch.config.schema import Config
 
 if TYPE_CHECKING:
@@ -154,6 +155,10 @@ class Layout(ABC):
     def file_sizes(self, config: Config, rank: int) -> list[int]:
         """Sizes of the files that one checkpoint of a rank has; together ``saved_bytes``."""
         return [self.saved_bytes(config, rank)]
+
+    def rank_groups(self, config: Config, count: int) -> list[list[int]]:
+        """Ranks 0 to ``count`` - 1 of the described job in groups, each of ranks whose files have equal sizes."""
+        return rank_classes(config.model, config.parallel, count)
 
     def plan_cost(self, config: Config) -> PlanCost | None:
         """Plans the checkpoint of at most ``checkpoint.planned_ranks`` ranks of the described job; nothing is written.

@@ -15,13 +15,19 @@ from typing import Any
 import pytest
 import torch
 from dcp_jobs import MODEL, TENSORS, dcp_checkpointer, dcp_config
-from described_jobs import jobs
+from described_jobs import LLAMA3_8B, jobs
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.distributed.checkpoint import FileSystemReader
+from torch.distributed.checkpoint._dedup_save_plans import dedup_save_plans
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.planner import WriteItem
 
 from dlio_torch.checkpoint.job.saved_state import job_bytes, rank_bytes
+from dlio_torch.checkpoint.layouts.dcp.job_plans import local_plan
 from dlio_torch.checkpoint.layouts.dcp.layout import DcpLayout
+from dlio_torch.checkpoint.layouts.dcp.written_tensors import written_tensors
+from dlio_torch.checkpoint.saves import total_bytes
 from dlio_torch.config.check import ConfigCheck
 from dlio_torch.config.schema import CheckpointConfig, Config
 from dlio_torch.config.schema_model import ModelConfig, ParallelConfig
@@ -149,16 +155,57 @@ def test_each_tensor_is_a_file_that_is_not_flushed(tmp_path: Path) -> None:
     assert len(names(tmp_path)) == len(described.state_dict_metadata) + 1
 
 
+def described(model: ModelConfig, parallel: ParallelConfig, **options: Any) -> Config:
+    return Config(model=model, parallel=parallel, checkpoint=CheckpointConfig(layout="dcp", **options))
+
+
 @settings(max_examples=60, deadline=None)
 @given(jobs())
-def test_ranks_share_the_bytes_of_what_several_hold(job: tuple[ModelConfig, ParallelConfig]) -> None:
+def test_ranks_save_once_what_several_hold(job: tuple[ModelConfig, ParallelConfig]) -> None:
     model, parallel = job
-    config = Config(model=model, parallel=parallel, checkpoint=CheckpointConfig(layout="dcp"))
-    sizes = [DcpLayout().saved_bytes(config, rank) for rank in range(parallel.world_size)]
-    parts = 300 * parallel.world_size  # rounding up of each
-    assert job_bytes(model) <= sum(sizes) <= job_bytes(model) + parts
+    config = described(model, parallel)
+    assert sum(DcpLayout().saved_bytes(config, rank) for rank in range(parallel.world_size)) == job_bytes(model)
+    assert total_bytes(config, parallel.world_size) == job_bytes(model)
     alone = replace(config, checkpoint=CheckpointConfig(layout="dcp", use_collectives=False))
     assert DcpLayout().saved_bytes(alone, 0) == rank_bytes(model, parallel, 0)
+
+
+@settings(max_examples=15, deadline=None)
+@given(jobs(), st.integers(0, 3))
+def test_each_rank_saves_what_the_planner_gives_it(job: tuple[ModelConfig, ParallelConfig], states: int) -> None:
+    model, parallel = replace(job[0], optimizer_states=states), job[1]
+    plans = dedup_save_plans([local_plan(model, parallel, rank) for rank in range(parallel.world_size)])
+    config = described(model, parallel, single_file_per_rank=False)
+    for rank, plan in enumerate(plans):
+        sizes = sorted(size for item in plan.items if (size := written_bytes(item)) is not None)
+        assert sorted(DcpLayout().file_sizes(config, rank)) == sizes
+        assert DcpLayout().saved_bytes(config, rank) == sum(sizes)
+
+
+def written_bytes(item: WriteItem) -> int | None:
+    """Size of the part of a weight or of the optimizer's state; None for another entry."""
+    data = item.tensor_data
+    if data is None or item.index.fqn.endswith(".step"):
+        return None
+    return data.chunk.sizes.numel() * data.properties.dtype.itemsize
+
+
+def test_a_rank_writes_as_much_as_its_plan_says(tmp_path: Path) -> None:
+    parallel = {"fsdp": "none", "data": 3}
+    saves = dcp_checkpointer(tmp_path, parallel)
+    saves.save(1)
+    saves.close()
+    tensors = DcpLayout().saved_bytes(dcp_config(parallel, {}), 0)
+    share = job_bytes(MODEL) // 3
+    assert tensors != share
+    assert tensors < (tmp_path / "step-1/__0_0.distcp").stat().st_size < tensors + HEADER * (4 * TENSORS + 20)
+
+
+def test_a_job_with_very_many_blocks_is_taken_to_share_equally() -> None:
+    model, parallel = LLAMA3_8B, ParallelConfig(tensor=8, data=128, fsdp="full")
+    first, second = (DcpLayout().saved_bytes(described(model, parallel), rank) for rank in (0, 1))
+    assert first == second
+    assert written_tensors(model, parallel) is None
 
 
 def cut(folder: Path) -> None:

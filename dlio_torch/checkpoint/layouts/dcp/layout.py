@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,9 +12,10 @@ from dlio_torch.checkpoint.job.parameters import EMBEDDING
 from dlio_torch.checkpoint.job.ranks import Shard, data_ranks, fsdp_ranks, rank_shards
 from dlio_torch.checkpoint.job.saved_state import bytes_per_parameter, rank_bytes, rank_state
 from dlio_torch.checkpoint.layouts.dcp.rank_files import folder_of, ownership_entries
+from dlio_torch.checkpoint.layouts.dcp.written_tensors import written_tensors
 from dlio_torch.checkpoint.plan_cost import PlanCost
 from dlio_torch.config.schema import Config
-from dlio_torch.config.schema_model import ParallelConfig
+from dlio_torch.config.schema_model import ModelConfig, ParallelConfig
 from dlio_torch.config.validate_checkpoints import DCP_OPTIONS
 
 if TYPE_CHECKING:
@@ -29,10 +32,15 @@ class DcpLayout(Layout):
         return ownership_entries()
 
     def saved_bytes(self, config: Config, rank: int) -> int:
-        """Bytes of the tensors; what several ranks hold is saved once, by ranks that the planner loads equally."""
+        """Bytes of the tensors; what several ranks hold is saved once, whole, by the rank that the planner chooses.
+
+        Of jobs too large to follow the planner, equal shares.
+        """
         model, parallel = config.model, config.parallel
-        if not config.checkpoint.use_collectives:
+        if not config.checkpoint.use_collectives or not _is_shared(model, parallel):
             return rank_bytes(model, parallel, rank)
+        if (written := written_tensors(model, parallel)) is not None:
+            return sum(written[rank])
         size = bytes_per_parameter(model)
         return sum(
             -(-shard.elements * size // _copies(parallel, shard, tied=model.tied_embeddings))
@@ -42,14 +50,29 @@ class DcpLayout(Layout):
     def file_sizes(self, config: Config, rank: int) -> list[int]:
         """Sizes of the tensors in each file, without headers; each thread is taken to write the same amount.
 
-        With a file for each tensor, a tensor that several ranks hold counts on the first of them.
+        With a file for each tensor in a job too large to follow the planner, a tensor that several ranks hold counts on
+        the first of them.
         """
         options = config.checkpoint
         if not options.single_file_per_rank:
+            written = written_tensors(config.model, config.parallel) if options.use_collectives else None
+            if written is not None:
+                return list(written[rank])
             state = rank_state(config.model, config.parallel, rank)
             return [tensor.bytes for tensor in state if not tensor.replica or not options.use_collectives]
         size, files = self.saved_bytes(config, rank), options.thread_count
         return [size // files + (file < size % files) for file in range(files)]
+
+    def rank_groups(self, config: Config, count: int) -> list[list[int]]:
+        model, parallel = config.model, config.parallel
+        shared = config.checkpoint.use_collectives and _is_shared(model, parallel)
+        written = written_tensors(model, parallel) if shared else None
+        if written is None:
+            return super().rank_groups(config, count)
+        groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        for rank in range(count):
+            groups[tuple(sorted(written[rank]))].append(rank)
+        return list(groups.values())
 
     def plan_cost(self, config: Config) -> PlanCost | None:
         if not config.checkpoint.use_collectives:
@@ -83,6 +106,14 @@ class DcpLayout(Layout):
         from dlio_torch.checkpoint.layouts.dcp.saver import DcpSaver
 
         return DcpSaver(setup)
+
+
+@functools.lru_cache(maxsize=4)
+def _is_shared(model: ModelConfig, parallel: ParallelConfig) -> bool:
+    """Whether several ranks hold the same block of a parameter."""
+    first_ranks = range(0, parallel.world_size, parallel.tensor * parallel.data)  # of the stages
+    shards = (shard for rank in first_ranks for shard in rank_shards(model, parallel, rank))
+    return any(_copies(parallel, shard, tied=model.tied_embeddings) > 1 for shard in shards)
 
 
 def _copies(parallel: ParallelConfig, shard: Shard, *, tied: bool) -> int:
