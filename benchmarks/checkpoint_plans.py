@@ -26,19 +26,13 @@ from benchmarks.harness.rounds import say
 from benchmarks.harness.tables import Row, Table
 from dlio_torch.checkpoint.layouts.dcp.job_state import job_state
 from dlio_torch.checkpoint.layouts.dcp.simulated_ranks import SimulatedRanks
+from dlio_torch.config.compose import compose
 from dlio_torch.config.schema_model import ModelConfig, ParallelConfig
 
 NAME = "checkpoint_plans"
 RANKS = (8, 64, 128, 512, 1024)
 CACHED = 256
-MODEL = ModelConfig(
-    hidden_size=4096,
-    num_layers=32,
-    num_heads=32,
-    num_kv_heads=8,
-    ffn_hidden_size=14336,
-    vocab_size=128256,
-)
+MODEL = compose(["recipe=llama3_8b", "scale=paper"]).config.model
 SMALL = ModelConfig(hidden_size=64, num_layers=2, num_heads=4, ffn_hidden_size=128, vocab_size=512)
 MB = 1e6
 

@@ -21,6 +21,24 @@ if TYPE_CHECKING:
     from dlio_torch.iotrace.recorder.spans import Recorder
 
 
+COMMON_OPTIONS = frozenset(
+    {
+        "layout",
+        "root",
+        "every_steps",
+        "every_epochs",
+        "before_first",
+        "after_last",
+        "fsync",
+        "keep",
+        "restore",
+        "mtbf_s",
+        "restart_s",
+    }
+)
+"""Options of ``checkpoint`` that all layouts have."""
+
+
 @dataclass(frozen=True)
 class SaverSetup:
     """Settings of a saver.
@@ -125,7 +143,7 @@ class Layout(ABC):
     """Layout of checkpoints.
 
     Attributes:
-        options: options of ``checkpoint`` that not all layouts have, and that this one reads.
+        options: options of ``checkpoint`` that this layout reads, without :data:`COMMON_OPTIONS`; others are refused.
         needs_model: whether the groups ``model`` and ``parallel`` describe what is saved.
     """
 

@@ -9,7 +9,7 @@ from dlio_torch.config.extensions import engine_facts
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate_access import check_access
 from dlio_torch.config.validate_cache import check_cache
-from dlio_torch.config.validate_checkpoints import check_dcp, check_layout, check_saving_ranks
+from dlio_torch.config.validate_checkpoints import check_layout, check_read_options, check_saving_ranks
 from dlio_torch.config.validate_dataset import check_dataset
 from dlio_torch.config.validate_engine import check_engine
 from dlio_torch.config.validate_model import check_model
@@ -46,8 +46,8 @@ def validate(config: Config, sources: Mapping[str, str] | None = None) -> None:
     _compute(config, check)
     _train(config, check)
     check_model(config, check.fail)
+    check_read_options(config, check.fail)
     _checkpoint(config, check)
-    check_dcp(config, check.fail)
 
 
 def check_world(

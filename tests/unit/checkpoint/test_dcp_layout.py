@@ -357,10 +357,6 @@ def test_a_state_on_the_gpu_is_staged_in_pinned_memory(kind: str, tmp_path: Path
         (dcp_config({}, {"pinned_staging": True}), r"pinned_staging=true with train\.device=cpu"),
         (dcp_config({"tensor": 2}, {"restore_ranks": 3}), r"restore_ranks=3 .*set checkpoint\.restore_ranks=2"),
         (dcp_config({}, {"restore_ranks": 1, "use_collectives": False}), r"use_collectives=false"),
-        (
-            Config(checkpoint=CheckpointConfig(layout="torch_save", state_bytes=1, every_steps=1, async_save="thread")),
-            r"async_save=thread with checkpoint\.layout=torch_save: .*set checkpoint\.layout=dcp",
-        ),
     ],
 )
 def test_options_that_do_not_fit_are_refused(config: Config, line: str) -> None:

@@ -16,7 +16,6 @@ from dlio_torch.checkpoint.layouts.dcp.written_tensors import written_tensors
 from dlio_torch.checkpoint.plan_cost import PlanCost
 from dlio_torch.config.schema import Config
 from dlio_torch.config.schema_model import ModelConfig, ParallelConfig
-from dlio_torch.config.validate_checkpoints import DCP_OPTIONS
 
 if TYPE_CHECKING:
     from dlio_torch.checkpoint.base import Saver
@@ -25,7 +24,20 @@ if TYPE_CHECKING:
 class DcpLayout(Layout):
     """The state of the described model by ``torch.distributed.checkpoint``."""
 
-    options = frozenset({*DCP_OPTIONS, "restore_part"})
+    options = frozenset(
+        {
+            "async_save",
+            "thread_count",
+            "single_file_per_rank",
+            "sync_files",
+            "plan_cache",
+            "use_collectives",
+            "pinned_staging",
+            "planned_ranks",
+            "restore_ranks",
+            "restore_part",
+        }
+    )
     needs_model = True
 
     def file_names(self, config: Config) -> list[str]:
