@@ -31,7 +31,7 @@ def save_error(folder: Path, size: int, error: BaseException, rank: int) -> Dlio
     if _CONNECTION in str(problem):
         return RunFailed(
             f"checkpoint file {folder} cannot be written: the connection to another rank's save broke",
-            hint="the other rank says why, if it could",
+            hint="that rank was killed, or its process for saves: look for a lack of memory (dmesg) on its machine",
         )
     return cannot_write(folder, size, problem if isinstance(problem, Exception) else RuntimeError(str(problem)))
 
