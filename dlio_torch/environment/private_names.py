@@ -148,6 +148,20 @@ def end_checkpoint_process() -> None:
     executor._CHECKPOINT_PROCESS = None  # its destructor ends the process
 
 
+def checkpoint_process_entry() -> Callable[..., object] | None:
+    """The function that this process runs; ``None``: the installed PyTorch has none of this name."""
+    from torch.distributed.checkpoint import _async_process_executor as executor
+
+    return getattr(getattr(executor, "_AsyncCheckpointProcess", None), "_checkpointing_subprocess", None)
+
+
+def replace_checkpoint_process_entry(entry: Callable[..., object]) -> None:
+    """Have the process, when it is started, run another function, which can be pickled."""
+    from torch.distributed.checkpoint import _async_process_executor as executor
+
+    executor._AsyncCheckpointProcess._checkpointing_subprocess = staticmethod(entry)  # type: ignore[assignment]
+
+
 # --- torchdata.nodes ----------------------------------------------------------------------------------
 
 

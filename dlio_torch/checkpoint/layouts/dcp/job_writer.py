@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,6 +18,7 @@ from torch.futures import Future
 
 from dlio_torch.checkpoint.layouts.dcp.job_planner import JobSavePlanner
 from dlio_torch.checkpoint.layouts.dcp.part_times import PartTimes
+from dlio_torch.checkpoint.layouts.dcp.save_process import tell_trainer
 
 
 class JobWriter(FileSystemWriter):
@@ -36,16 +36,12 @@ class JobWriter(FileSystemWriter):
         self._planner = planner
         self._times = times
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Arrive in PyTorch's checkpoint process, which would print each of its steps from now on."""
-        self.__dict__.update(state)
-        logging.getLogger().setLevel(logging.WARNING)
-
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """Write this rank's files."""
         start = time.perf_counter_ns()
         written = super().write_data(plan, planner)
         self._times.add_data(time.perf_counter_ns() - start)
+        tell_trainer(self._times)
         return written
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
@@ -55,6 +51,7 @@ class JobWriter(FileSystemWriter):
         absent = self._planner.absent_final_plans()
         super().finish(metadata, [*results, *_absent_results(absent, next(samples, None))])
         self._times.add_data(time.perf_counter_ns() - start)
+        tell_trainer(self._times)
 
 
 def _absent_results(plans: dict[int, SavePlan], sample: WriteResult | None) -> Iterator[list[WriteResult]]:
