@@ -148,6 +148,19 @@ def end_checkpoint_process() -> None:
     executor._CHECKPOINT_PROCESS = None  # its destructor ends the process
 
 
+def place_in_checkpoint(path: str, offset: int, length: int) -> Any:
+    """Entry of ``.metadata`` that says which bytes of which file hold a tensor.
+
+    Args:
+        path: name of the file in the folder of the checkpoint.
+        offset: first byte.
+        length: number of bytes.
+    """
+    from torch.distributed.checkpoint.filesystem import _StorageInfo
+
+    return _StorageInfo(path, offset, length)
+
+
 # --- torchdata.nodes ----------------------------------------------------------------------------------
 
 

@@ -8,8 +8,9 @@ from typing import Any
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import SavePlan
+from torch.distributed.checkpoint.storage import WriteResult
 
-from dlio_torch.checkpoint.layouts.dcp.job_plans import absent_plans
+from dlio_torch.checkpoint.layouts.dcp.job_plans import absent_plans, absent_results
 from dlio_torch.checkpoint.layouts.dcp.part_times import PartTimes
 from dlio_torch.config.schema_model import ModelConfig, ParallelConfig
 
@@ -33,6 +34,12 @@ class LaunchedRanks:
         if self.count == self.parallel.world_size:
             return ()
         return absent_plans(self.model, self.parallel, self.count)
+
+    def absent_results(self) -> tuple[list[WriteResult], ...]:
+        """Entries of what the other ranks would have written; made once in a process."""
+        if self.count == self.parallel.world_size:
+            return ()
+        return absent_results(self.model, self.parallel, self.count)
 
 
 class JobSavePlanner(DefaultSavePlanner):
@@ -67,9 +74,3 @@ class JobSavePlanner(DefaultSavePlanner):
         plan = super().finish_plan(new_plan)
         self._times.end_plan()
         return plan
-
-    def absent_final_plans(self) -> dict[int, SavePlan]:
-        """Final plans of the ranks without a process, by rank; empty on a rank that is not the coordinator."""
-        first = 0 if self._ranks is None else self._ranks.count
-        plans: list[SavePlan] = getattr(self, "global_plan", [])
-        return dict(enumerate(plans[first:], first)) if first else {}
