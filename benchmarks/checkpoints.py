@@ -17,6 +17,11 @@ may choose.  In ``part_of_a_job`` one rank of many saves.  It is the coordinator
 their entries of ``.metadata``, is work of the real job's coordinator, too, and counts as the library's.  The plans and
 entries of the ranks without a process are this tool's work, which the real job's coordinator would receive; they are
 made before the first save.
+
+``consolidation_ranks`` has the time of making whole safetensors files of the parts of eight ranks, by one rank or more,
+with one thread or more each.  The processor time of the rank that takes most tells how the work is divided where ranks
+share cores.  Published (torchtitan pull request 1625): 20 s by the first of 8 ranks became 10 s by all
+of them, for an 8B model.
 """
 
 from __future__ import annotations
@@ -32,6 +37,7 @@ from pathlib import Path
 from benchmarks.harness.command import alone
 from benchmarks.harness.rounds import Figures, Rounds, Unavailable, interleave, rounds_of, say
 from benchmarks.harness.tables import Missing, Part, Row, Table
+from benchmarks.saving.consolidation import FILES, PARTS, WAYS, consolidations, way_name
 from benchmarks.saving.dlio import Pieces, TorchSave
 from benchmarks.saving.ours import Ours
 from benchmarks.saving.plain_dcp import PlainDcp
@@ -91,7 +97,7 @@ VARIANTS: dict[str, dict[str, tuple[str, list[str]]]] = {
 }
 """Layout and options of the ways of each further table, the baseline first."""
 
-PART, DCP = "part of a job", "dcp"
+PART, DCP, CONSOLIDATION = "part of a job", "dcp", "consolidation_ranks"
 PART_LAYERS = 32
 """Layers of the model that a part of a job saves: as many tensors as Llama 3 8B has."""
 
@@ -111,6 +117,7 @@ def run(arguments: Namespace) -> Iterator[Part]:
             large = table == PART and not arguments.quick
             saved = dataclasses.replace(model, num_layers=PART_LAYERS) if large else model
             yield from _variants(table, variants, saved, Path(made), rounds)
+        yield from _consolidation(model, Path(made), rounds)
 
 
 def model_words(model: ModelConfig) -> list[str]:
@@ -184,6 +191,30 @@ def _variant_row(table: str, measured: Rounds, name: str, baselines: list[str], 
         "bytes": int(measured.values(name, "bytes")[0]),
         **_own_figures(measured, name, own_s),
     }
+
+
+def _consolidation(model: ModelConfig, folder: Path, rounds: int) -> Iterator[Part]:
+    say(CONSOLIDATION)
+    saved = weights_model(model)
+    size = parameter_count(saved) * ELEMENT_BYTES[saved.dtype]
+    words = [*model_words(saved), f"checkpoint.shard_bytes={size // FILES * 11 // 10}"]
+    try:
+        measured = consolidations(words, folder, rounds)
+    except Unavailable as error:
+        yield Missing(CONSOLIDATION, str(error), CONSOLIDATION)
+        return
+    baseline = way_name(*WAYS[0])
+    rows: list[Row] = [
+        {
+            "ranks and threads": name,
+            "consolidation (s)": measured.spread(name, "s"),
+            f"{baseline} to this": measured.ratio(baseline, "s", name),
+            "processor, slowest rank (s)": measured.spread(name, "cpu_s"),
+        }
+        for name in measured.figures
+    ]
+    title = f"Consolidation of the parts of {PARTS} ranks, {format_size(size)}, into about {FILES} files."
+    yield Table(CONSOLIDATION, rows, title)
 
 
 @contextmanager

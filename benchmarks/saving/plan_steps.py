@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +24,23 @@ STEPS = (LOCAL, GATHER, GLOBAL, SCATTER, RESULTS, METADATA, BROADCAST)
 
 
 class StepTimes:
-    """Seconds of the steps of one save."""
+    """Seconds of the steps of one save.
 
-    def __init__(self) -> None:
+    Args:
+        clock: tells the time, in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.seconds: dict[str, float] = {}
-        self._last = time.perf_counter()
+        self._clock, self._last = clock, clock()
 
     def begin(self) -> None:
         """Takes the time: the next step begins."""
-        self._last = time.perf_counter()
+        self._last = self._clock()
 
     def end(self, step: str) -> None:
         """Takes the time: a step ends, and the next one begins."""
-        now = time.perf_counter()
+        now = self._clock()
         self.seconds[step], self._last = now - self._last, now
 
 
