@@ -162,6 +162,19 @@ def replace_checkpoint_process_entry(entry: Callable[..., object]) -> None:
     executor._AsyncCheckpointProcess._checkpointing_subprocess = staticmethod(entry)  # type: ignore[assignment]
 
 
+def place_in_checkpoint(path: str, offset: int, length: int) -> Any:
+    """Entry of ``.metadata`` that says which bytes of which file hold a tensor.
+
+    Args:
+        path: name of the file in the folder of the checkpoint.
+        offset: first byte.
+        length: number of bytes.
+    """
+    from torch.distributed.checkpoint.filesystem import _StorageInfo
+
+    return _StorageInfo(path, offset, length)
+
+
 # --- torchdata.nodes ----------------------------------------------------------------------------------
 
 

@@ -24,6 +24,7 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.planner import WriteItem
 
 from dlio_torch.checkpoint.job.saved_state import job_bytes, rank_bytes
+from dlio_torch.checkpoint.layouts.dcp import job_plans
 from dlio_torch.checkpoint.layouts.dcp.job_plans import local_plan
 from dlio_torch.checkpoint.layouts.dcp.layout import DcpLayout
 from dlio_torch.checkpoint.layouts.dcp.written_tensors import written_tensors
@@ -125,13 +126,27 @@ def test_a_cached_plan_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(default_planner, "create_default_global_save_plan", counted)
     for cached, count in ((True, 1), (False, 3)):
-        plans.clear()
         saves = dcp_checkpointer(tmp_path / str(cached), {"data": 2}, plan_cache=cached)
+        plans.clear()  # with that of the absent rank's entries
         for step in (1, 2, 3):
             saves.save(step)
         assert plans == [2] * count
         assert saves.restore() is not None
         saves.close()
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_entries_of_absent_ranks_are_made_before_the_first_save(
+    cached: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saves = dcp_checkpointer(tmp_path, {"tensor": 2, "data": 2}, plan_cache=cached, keep=2)
+    monkeypatch.setattr(job_plans, "place_in_checkpoint", lambda *_: pytest.fail("an entry is made by a save"))
+    for step in (1, 2):
+        saves.save(step)
+    saves.close()
+    places: list[Any] = [FileSystemReader(tmp_path / f"step-{step}").read_metadata().storage_data for step in (1, 2)]
+    assert places[0] == places[1]
+    assert {place.relative_path for place in places[0].values()} == {f"__{rank}_0.distcp" for rank in range(4)}
 
 
 @pytest.mark.parametrize(

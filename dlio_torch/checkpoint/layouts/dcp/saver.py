@@ -117,10 +117,10 @@ class DcpSaver:
         return rank_files.folder_of(self._setup.directory, step)
 
     def _prepare_plans(self, ranks: LaunchedRanks) -> None:
-        """Make the plans of ranks without a process on the coordinator, outside of timed parts."""
+        """Make the plans and entries of ranks without a process on the coordinator, outside of timed parts."""
         forget_save_plans(JobSavePlanner)
         if self._rank == 0 and self._options.async_save != "process":
-            ranks.absent()
+            ranks.absent_results()
 
     def _arguments(self, running: RunningSave) -> dict[str, Any]:
         """Planner, writer and group of a save."""
@@ -128,7 +128,7 @@ class DcpSaver:
         planner = JobSavePlanner(self._ranks, parts, **({"enable_plan_caching": True} if options.plan_cache else {}))
         writer = JobWriter(
             self._folder(running.step),
-            planner,
+            self._ranks,
             parts,
             single_file_per_rank=options.single_file_per_rank,
             sync_files=running.flushes,
