@@ -12,7 +12,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -24,6 +23,7 @@ from dlio_torch.checkpoint.checkpointer import open_checkpointer
 from dlio_torch.checkpoint.layouts.huggingface.huggingface_files import file_numbers
 from dlio_torch.config.compose import compose
 from dlio_torch.dist.base import SingleCommunicator
+from dlio_torch.environment.private_names import consolidate_on_every_rank
 from dlio_torch.errors import DlioError
 from dlio_torch.iotrace.recorder.spans import NULL
 
@@ -90,7 +90,7 @@ def _rounds(rank: int, folder: Path, numbers: dict[str, int], rounds: int) -> li
             dist.barrier()
             start, used = time.perf_counter(), time.process_time()
             if rank < ranks:
-                _consolidate(folder / "checkpoint-0", target, numbers, threads, groups[ranks])
+                consolidate_on_every_rank(folder / "checkpoint-0", target, numbers, threads, groups[ranks])
             slowest = torch.tensor(time.process_time() - used, dtype=torch.float64)
             dist.all_reduce(slowest, dist.ReduceOp.MAX)
             if turn >= 0:
@@ -100,9 +100,3 @@ def _rounds(rank: int, folder: Path, numbers: dict[str, int], rounds: int) -> li
                 shutil.rmtree(target)
             dist.barrier()
     return times
-
-
-def _consolidate(folder: Path, target: Path, numbers: dict[str, int], threads: int, group: Any) -> None:
-    from torch.distributed.checkpoint import _consolidate_hf_safetensors as library  # torch 2.9; torchtitan calls it
-
-    library.consolidate_safetensors_files_on_every_rank(str(folder), str(target), numbers, threads, group)

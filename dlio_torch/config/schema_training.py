@@ -210,7 +210,11 @@ class CheckpointConfig:
     )
     consolidate: bool = opt(
         False,
-        "with layout=safetensors and ranks=all: the first rank makes whole files of the parts that the ranks saved",
+        "with layout=safetensors and ranks=all: whole files are made of the parts that the ranks saved",
+    )
+    consolidate_ranks: Literal["first", "all"] = opt(
+        "first",
+        "with consolidate: ranks that make the whole files, the first alone or all, each some of the files",
     )
     consolidate_threads: int = opt(
         1, "with consolidate: threads that make the whole files", minimum=1, maximum=MOST_THREADS

@@ -108,6 +108,12 @@ def _check_consolidation(config: Config, fail: Fail) -> None:
             "whole files are made of the parts of all ranks",
             "set checkpoint.ranks=all, or checkpoint.consolidate=false",
         )
+    if config.checkpoint.consolidate_ranks == "all" and not config.checkpoint.consolidate:
+        fail(
+            ["checkpoint.consolidate_ranks", "checkpoint.consolidate"],
+            "no whole files are made",
+            "set checkpoint.consolidate=true, or checkpoint.consolidate_ranks=first",
+        )
 
 
 def _check_parts(config: Config, fail: Fail) -> None:

@@ -19,10 +19,10 @@ from dlio_torch.checkpoint.layouts.dcp.job_state import job_state, set_step, sta
 from dlio_torch.checkpoint.layouts.dcp.job_writer import JobWriter
 from dlio_torch.checkpoint.layouts.dcp.layout import DcpLayout
 from dlio_torch.checkpoint.layouts.dcp.part_times import PartTimes, seconds
-from dlio_torch.checkpoint.layouts.dcp.process_groups import SaveGroups
 from dlio_torch.checkpoint.layouts.dcp.save_errors import save_error
 from dlio_torch.checkpoint.layouts.dcp.save_process import SaveProcess, ignore_existing_checkpoints
 from dlio_torch.checkpoint.layouts.dcp.timed_files import TimedFileSystem
+from dlio_torch.checkpoint.layouts.process_groups import SaveGroups
 from dlio_torch.checkpoint.save_times import RestoreTimes, SaveTimes
 from dlio_torch.environment.private_names import forget_save_plans
 from dlio_torch.errors import DlioError, PreconditionError
