@@ -1,13 +1,9 @@
-"""Starts the import hook inside a recorded program; the preloaded library runs this file by its path.
+"""Starts the import hook inside a recorded program; the preloaded library runs this file by its path."""
 
-The file's text must be valid for older interpreters than the package supports, so that it can refuse them.
-"""
+from __future__ import annotations
 
 import os
 import sys
-
-LEAST = (3, 10)
-"""Oldest version of Python whose programs the hook can record."""
 
 
 def enter(file: str, events: str, rank: int) -> None:
@@ -20,9 +16,6 @@ def enter(file: str, events: str, rank: int) -> None:
     """
     # The library writes a code point beyond 16 bits as two.
     events = events.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-    if sys.version_info < LEAST:
-        _note(events, rank, "its Python is {}.{}, and 3.10 is needed".format(*sys.version_info))
-        return
     try:
         _start(os.path.abspath(os.path.join(file, *[os.pardir] * 5)), events, rank)
     except KeyboardInterrupt:

@@ -111,14 +111,15 @@ def _next(original: Callable[[Any], Any], recorder: TorchRecorder) -> Callable[[
 def _timed(function: Any, recorder: TorchRecorder) -> Any:
     """The function of a node, with a record of each item that it makes."""
     record = guarded(recorder, recorder.add)
-    number = guarded(recorder, recorder.dataset_number)(node_descriptions.reader_of(function))
-    file = f"dataset {number}"
+    number = guarded(recorder, recorder.known_dataset)(node_descriptions.reader_of(function))
+    # Other functions change what was read.
+    op, file = ("collate", None) if number is None else ("sample", f"dataset {number}")
 
     @functools.wraps(function, updated=())
     def call(item: Any) -> Any:
         start_ns = clock()
         result = function(item)
-        record("sample", start_ns, clock(), file=file, offset=item if type(item) is int else index_of(item))
+        record(op, start_ns, clock(), file=file, offset=item if type(item) is int else index_of(item))
         return result
 
     return call

@@ -62,11 +62,13 @@ class TorchRecorder:
 
     def dataset_number(self, dataset: Any) -> int:
         """Number of a data set; in a worker that got a copy of it, the number of the original."""
-        dataset = descriptions.unwrapped(dataset)
-        number = self._datasets.known(dataset)
-        if number is None:
-            number = self._datasets.number(dataset) if self.worker is None else self.worker.dataset
-        return number
+        number = self.known_dataset(dataset)
+        return self._datasets.number(descriptions.unwrapped(dataset)) if number is None else number
+
+    def known_dataset(self, dataset: Any) -> int | None:
+        """Number of a data set; None if no loader uses it."""
+        number = self._datasets.known(descriptions.unwrapped(dataset))
+        return self.worker.dataset if number is None and self.worker is not None else number
 
     def describe(self, loader: Any, facts: Any) -> tuple[int, int]:
         """Numbers of a loader and its data set; their first use in this process writes their descriptions.
