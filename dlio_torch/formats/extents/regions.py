@@ -1,12 +1,14 @@
 """Regions of recorded files that a smaller data set keeps, and their new offsets.
 
-Bytes that only left-out samples read are cut out.  Bytes that no sample reads shrink in the proportion of the read
-ones.  What is cut is a multiple of a page, so that each remaining request keeps its position within a page.
+Bytes that only left-out samples read are cut out.  Of the gaps beside them, which no sample reads, one of mean length
+stays; a gap between two kept reads stays as it is.  What is cut is a multiple of a page, so that each remaining request
+keeps its position within a page.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -59,18 +61,17 @@ class Regions:
         return flags
 
     def _separate(self, stays: Flags, covered: Flags) -> None:
-        """Joins neighbouring sections that are not read to regions, and cuts whole pages out of each."""
+        """Joins neighbouring sections that no kept request reads to regions, and cuts whole pages out of each."""
         starts, lengths = self._borders[:-1], np.diff(self._borders)
         file = np.searchsorted(self._base, starts, "right") - 1
         between = starts == self._base[file] + self._sizes[file]
-        share = _share(file, lengths, stays, covered, len(self._base))[file]
-        cut = np.where(stays | between, 0.0, np.where(covered, 1.0, 1.0 - share)) * lengths
-        fixed = stays | between
+        fixed, left_out = stays | between, covered & ~stays
         first = np.flatnonzero(fixed | np.append(True, fixed[:-1])) if len(starts) else np.zeros(0, np.int64)
         self._starts, self._between, self._file = starts[first], between[first], file[first]
-        whole = np.add.reduceat(lengths, first) if len(first) else lengths
-        pages = (np.add.reduceat(cut, first) if len(first) else cut) // PAGE
-        self._left = whole - pages.astype(np.int64) * PAGE
+        reads, gaps = (_sums(lengths * chosen, first) for chosen in (left_out, ~fixed & ~left_out))
+        blocks = _sums(left_out & ~np.append(False, left_out[:-1]), first)  # of contiguous reads that are left out
+        pages = (reads + gaps - gaps // (blocks + 1)) // PAGE
+        self._left = reads + gaps + _sums(lengths * fixed, first) - pages * PAGE
         self._new = np.cumsum(self._left) - self._left
 
     def _moved(self, positions: Ints) -> Ints:
@@ -108,8 +109,7 @@ class Regions:
         return Pieces(file[first], offset[first], total)
 
 
-def _share(file: Ints, lengths: Ints, stays: Flags, covered: Flags, files: int) -> npt.NDArray[np.float64]:
-    """Share of the read bytes of each file that stays; 1 where nothing is read."""
-    total = np.bincount(file, lengths * covered, files)
-    left = np.bincount(file, lengths * stays, files)
-    return np.where(total > 0, left / np.maximum(total, 1), 1.0)
+def _sums(values: npt.NDArray[Any], first: Ints) -> Ints:
+    """Sums of the values of each region, which begins at position ``first``."""
+    sums: Ints = np.add.reduceat(values, first, dtype=np.int64) if len(first) else np.zeros(0, np.int64)
+    return sums
