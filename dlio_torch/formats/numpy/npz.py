@@ -214,12 +214,12 @@ class _Archive:
         with refusing(path):
             self._file: io.BufferedReader = open_buffered(path, buffer_bytes, direct=direct)
             try:
-                self._size = os.fstat(self._file.fileno()).st_size
                 self._npz = load(self._file)
                 if not isinstance(self._npz, np.lib.npyio.NpzFile):
                     raise DataError(
                         f"{path} is a single array (npy), not an archive of arrays (npz)", hint="set dataset.format=npy"
                     )
+                self._size = self._npz.zip.start_dir  # where the members end; no call that numpy.load does not make
             except BaseException:
                 self._file.close()
                 raise
