@@ -31,14 +31,14 @@ from dlio_torch.config.check import ConfigCheck
 from dlio_torch.config.existing_data import CUSTOM, NOTHING, PATH, Fragments, has_shipped_batch, remarks_on, scale_of
 from dlio_torch.config.fields import groups, leaves, lookup, nearest
 from dlio_torch.config.layers import COMMAND_LINE, Stack, show, unknown
-from dlio_torch.config.recipe_blocks import ACCELERATORS, SCALES, add_accelerator, add_scale
+from dlio_torch.config.recipe_blocks import add_accelerator, add_scale
 from dlio_torch.config.resources import Resources
 from dlio_torch.config.scaling import scale
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate import validate
 from dlio_torch.config.validate_model import check_model
 from dlio_torch.config.validate_storage import with_local_paths
-from dlio_torch.config.yamlfile import Document, Tree
+from dlio_torch.config.yamlfile import ACCELERATORS, SCALES, Document, Tree
 from dlio_torch.errors import ConfigError
 
 RESOLVED = "resolved"

@@ -39,6 +39,7 @@ class Option:
         default: default value; a list or group instance for those.
         doc: one line of documentation.
         former: former name of the option in its group, and the successors of former values.
+        is_file: whether it names a file, whose relative path in a YAML file starts at the folder of the YAML file.
     """
 
     path: tuple[str, ...]
@@ -53,6 +54,7 @@ class Option:
     default: Any = None
     doc: str = ""
     former: tuple[str, Mapping[str, str]] = NO_FORMER
+    is_file: bool = False
 
     @property
     def key(self) -> str:
@@ -114,6 +116,7 @@ def _describe(field: dataclasses.Field[Any], hint: Any) -> Option:
         default=default,
         doc=meta.get("doc", ""),
         former=meta.get("former", NO_FORMER),
+        is_file=meta.get("is_file", False),
     )
 
 

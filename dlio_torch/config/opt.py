@@ -31,6 +31,7 @@ def opt(
     minimum: float | None = None,
     maximum: float | None = None,
     former: tuple[str, Mapping[str, str]] = NO_FORMER,
+    is_file: bool = False,
 ) -> Any:
     """Declares an option.
 
@@ -42,8 +43,9 @@ def opt(
         maximum: greatest permitted value.
         former: former name of the option in its group, and the former words of its values that have changed, with
             their successors; an error about the former name names the option.
+        is_file: it names a file; a relative path in a YAML file starts at the folder of the YAML file.
     """
-    metadata = {"doc": doc, "unit": unit, "min": minimum, "max": maximum, "former": former}
+    metadata = {"doc": doc, "unit": unit, "min": minimum, "max": maximum, "former": former, "is_file": is_file}
     if isinstance(default, (list, dict)):
         return field(default_factory=lambda: type(default)(default), metadata=metadata)
     if isinstance(default, type):

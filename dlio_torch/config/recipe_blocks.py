@@ -13,12 +13,8 @@ from dlio_torch.config.convert import Unfit, convert
 from dlio_torch.config.fields import Option, children, lookup, nearest
 from dlio_torch.config.layers import SourceOf, Stack, show
 from dlio_torch.config.resources import Resources, is_name
-from dlio_torch.config.yamlfile import Document, Path, Tree
+from dlio_torch.config.yamlfile import ACCELERATORS, SCALES, Document, Path, Tree
 from dlio_torch.errors import ConfigError
-
-SCALES = "scales"
-ACCELERATORS = "accelerators"
-"""Keys of a recipe that contain named blocks."""
 
 
 def add_scale(stack: Stack, name: str, document: Document, places: Resources) -> None:

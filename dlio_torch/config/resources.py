@@ -16,6 +16,7 @@ from importlib import resources
 from pathlib import Path
 
 from dlio_torch.config.fields import nearest
+from dlio_torch.config.file_paths import with_file_paths
 from dlio_torch.config.yamlfile import MAX_CHARACTERS, Document, parse_document
 from dlio_torch.errors import ConfigError
 
@@ -73,7 +74,7 @@ class Resources:
                 hint=f"{_meant(name, known)}recipes are {_listed(known)}; to use your own file, give its path, for "
                 f"example recipe=./{_safe_stem(name)}.yaml",
             )
-        return name, self._load(path, f"recipe={name} ({source})")
+        return name, with_file_paths(self._load(path, f"recipe={name} ({source})"), path.parent)
 
     def fragment(self, group: str, choice: str, source: str) -> Document:
         """Loads the fragment ``conf/<group>/<choice>.yaml``, or the file of options that a path names.
@@ -83,14 +84,14 @@ class Resources:
         """
         known = self.choices(group)
         if is_path(choice):
-            return self._file(f"{group}={choice}", choice, source, f"{group} is chosen among {_listed(known)}")
+            return self._file(f"{group}={choice}", choice, source, f"{group} is chosen among {_listed(known)}", group)
         path = known.get(choice)
         if path is None:
             advice = f"choices are {_listed(known)}" if known else f"set its options one by one: {group}.<option>=..."
             raise ConfigError(
                 f"{group}={choice} ({source}): no such choice of {group}", hint=f"{_meant(choice, known)}{advice}"
             )
-        return self._load(path, f"{group}={choice} ({source})")
+        return with_file_paths(self._load(path, f"{group}={choice} ({source})"), path.parent, group)
 
     def _recipe_file(self, name: str, source: str) -> tuple[str, Document]:
         known = f"shipped recipes are {_listed(self.recipes())}"
@@ -104,8 +105,16 @@ class Resources:
         except (OSError, ValueError, RuntimeError):  # the message on the path itself follows
             return False
 
-    def _file(self, setting: str, name: str, source: str, known: str) -> Document:
-        """Loads the YAML file that a path names; ``setting`` is the argument, ``known`` the choices by name."""
+    def _file(self, setting: str, name: str, source: str, known: str, group: str = "") -> Document:
+        """Loads the YAML file that a path names.
+
+        Args:
+            setting: the argument.
+            name: the path.
+            source: of the argument.
+            known: choices by name, for messages.
+            group: that the keys of the file belong to; empty: it is a recipe.
+        """
         asker = f"{setting} ({source})"
         example = f"{setting.partition('=')[0]}=./my.yaml"
         try:
@@ -127,7 +136,7 @@ class Resources:
             )
         if not is_file:
             raise ConfigError(f"{asker}: no such file", hint=f"{_meant(path.name, dict.fromkeys(there, path))}{known}")
-        return self._load(path, asker, label=name)
+        return with_file_paths(self._load(path, asker, label=name), path.parent, group)
 
     def _names(self, folder: str) -> dict[str, Path]:
         paths: dict[str, Path] = {}

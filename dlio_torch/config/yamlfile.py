@@ -22,6 +22,10 @@ Tree = dict[str, Any]
 Path = tuple[str, ...]
 """Keys from the root to a value; list elements are counted from ``"0"``."""
 
+SCALES = "scales"
+ACCELERATORS = "accelerators"
+"""Keys of a recipe that contain named blocks of settings."""
+
 MAX_CHARACTERS = 1 << 20
 MAX_NODES = 20_000
 MAX_DEPTH = 24

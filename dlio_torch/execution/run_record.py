@@ -13,6 +13,7 @@ from dlio_torch.config.schema import Config
 from dlio_torch.environment.machine import describe
 from dlio_torch.execution.cleanup import Cleanup
 from dlio_torch.execution.context import RunContext
+from dlio_torch.formats.core.registry import facts
 from dlio_torch.iotrace.recorder.budget import make_budget
 from dlio_torch.iotrace.recorder.self_recording import patterns, recording
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
@@ -101,5 +102,8 @@ def record_calls(
     """
     trace = config.trace
     include = patterns([*trace.posix_paths] or places)
-    limit_bytes = trace.posix_limit_bytes
-    cleanup.enter_context(recording(directory.events, rank=context.comm.rank, include=include, limit_bytes=limit_bytes))
+    exclude = [f"*/{name}" for name in facts(config.dataset.format).tool_files]
+    rank, limit_bytes = context.comm.rank, trace.posix_limit_bytes
+    cleanup.enter_context(
+        recording(directory.events, rank=rank, include=include, exclude=exclude, limit_bytes=limit_bytes)
+    )

@@ -14,6 +14,7 @@
 #include "posix_trace_store.h"
 #include "posix_trace_patterns.h"
 #include "posix_trace_paths.h"
+#include "posix_trace_hook.h"
 #include "posix_trace_calls.h"
 #include "posix_trace_meta.h"
 #ifdef __GLIBC__
@@ -68,6 +69,7 @@ __attribute__((constructor)) static void begin(void)
     }
     read_patterns(0, value, '+');
     read_patterns(1, value, '-');
+    read_hook(value);
     keep_variables(value);
     settings.on = 1;
     pthread_atfork(NULL, NULL, in_forked_child);

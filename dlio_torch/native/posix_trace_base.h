@@ -287,6 +287,20 @@ static long plain_munmap(void *at, size_t size)
     return as_libc(raw(SYS_munmap, at, size, 0, 0));
 }
 
+/* The address of a symbol, NULL where there is none. */
+static void *look_up(void *handle, const char *name)
+{
+    int error = errno;
+    signals old = block_signals();
+    uint32_t state = T.state;
+    T.state = state | RESOLVING;
+    void *found = dlsym(handle, name);
+    T.state = state;
+    restore_signals(old);
+    errno = error;
+    return found;
+}
+
 static void *search(const char *name)
 {
     static const struct {
@@ -296,14 +310,7 @@ static void *search(const char *name)
     for (size_t i = 0; (T.state & RESOLVING) && i < sizeof plain / sizeof *plain; i++)
         if (strcmp(name, plain[i].name) == 0)
             return plain[i].function;
-    int error = errno;
-    signals old = block_signals();
-    uint32_t state = T.state;
-    T.state = state | RESOLVING;
-    void *found = dlsym(RTLD_NEXT, name);
-    T.state = state;
-    restore_signals(old);
-    errno = error;
+    void *found = look_up(RTLD_NEXT, name);
     return found ? found : (void *)missing;
 }
 

@@ -34,6 +34,7 @@ static void opened(unsigned op, int directory, const char *name, int flags, int 
     } else {
         path = file_opened(directory, name, fd);
         if (fd >= 0) {
+            watch_import(name);
             if (path != NULL && (raw(SYS_fstat, fd, &status, 0, 0) != 0 || !is_file(status.st_mode)))
                 path = NULL;
             set_descriptor(fd, path);

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from recorded_requests import records, temporary_archive
+
 from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.formats.core import registry
+from dlio_torch.formats.extents.options import ExtentsConfig
 from dlio_torch.formats.hdf5_volume.options import VolumeArrayConfig, VolumeConfig
 from dlio_torch.formats.image.options import ImageConfig
 from dlio_torch.formats.larcv3.options import Larcv3Config, ProducerConfig
@@ -27,6 +30,7 @@ ANY = DatasetConfig(
         voxels_mean=2000,
         voxels_stdev=500,
     ),
+    extents=ExtentsConfig(temporary_archive(records(64))),
     tokens=TokensConfig(window=48, header="llm.c"),  # bare tokens have no mark of their format
 )
 """Options that a built-in format can work with; a new format is tested with them as it is registered."""

@@ -17,6 +17,7 @@ from dlio_torch.formats.core import registry as formats
 PACKAGE = Path(dlio_torch.__file__).parent
 OTHER_THINGS = {
     "csv": "tables of studies",
+    "extents": "byte ranges of samples",
     "nodes": "machines of a job",
     "parquet": "tables of studies",
     "safetensors": "checkpoints",

@@ -102,6 +102,7 @@ class FormatFacts:
         takes_any_folder: a folder is one data set of this format, however it is arranged, if the user names the format.
         described_as: name of the format that reads existing files of this kind, unless ``dataset.format`` names this
             one; empty: this format.
+        tool_files: names of files in its folders that only this tool reads, so that recordings of I/O leave them out.
         compares_files: that function takes the keyword ``files``, the sorted paths of all files of the data set, and
             looks among them for what a single file does not state.
     """
@@ -127,6 +128,7 @@ class FormatFacts:
     recreate: ClassVar[str] = ""
     described_as: ClassVar[str] = ""
     takes_any_folder: ClassVar[bool] = False
+    tool_files: ClassVar[tuple[str, ...]] = ()
     compares_files: ClassVar[bool] = False
 
     # --- its options ---

@@ -46,6 +46,7 @@ BUILTIN: dict[str, str] = {
     "netcdf_cf": "dlio_torch.formats.netcdf.facts:NetcdfCfFacts",
     "silo": "dlio_torch.formats.silo.facts:SiloFacts",
     "lmdb": "dlio_torch.formats.lmdb.facts:LmdbFacts",
+    "extents": "dlio_torch.formats.extents.facts:ExtentsFacts",
     "synthetic": "dlio_torch.formats.synthetic.facts:SyntheticFacts",
 }
 """Format name -> class of its facts, in the order in which the formats' options are listed."""

@@ -11,6 +11,7 @@ The second variable holds lines, the last of which is the events folder::
 
     limit=BYTES   largest number of bytes that one process writes
     rank=NUMBER   rank of all processes; without it: from the launcher's variables of each process, else 0
+    hook=FILE     Python file that runs in a Python program when it begins to import torch; without it: none
     +PATTERN      files to record; without such lines: every file
     -PATTERN      files to leave out
     /FOLDER       the events folder, absolute; without it nothing is recorded
@@ -32,6 +33,9 @@ from dlio_torch.iotrace.events.path_patterns import check, with_defaults
 LIBRARY = "posix_trace"
 VARIABLE = "DLIO_TORCH_POSIX"
 DEFAULT_LIMIT_BYTES = 1 << 30
+_PACKAGE = Path(__file__).parents[2]
+HOOK = Path(__file__).parent / "torch_hook" / "enter.py"
+"""File that starts the import hook (:mod:`dlio_torch.iotrace.recorder.torch_hook`)."""
 _PATTERNS_ROOM = 16000  # of the library, per list
 
 
@@ -43,6 +47,7 @@ def environment(
     exclude: Sequence[str] = (),
     defaults: bool = True,
     limit_bytes: int = DEFAULT_LIMIT_BYTES,
+    hook: Path | None = None,
 ) -> dict[str, str]:
     """Environment variables with which a program, and all processes that it starts, record their I/O calls.
 
@@ -55,6 +60,7 @@ def environment(
         which
             something lies that ``include`` names.
         limit_bytes: what one process may write to its files; what comes later is counted, not recorded.
+        hook: Python file that starts the import hook; None: only calls are recorded.
 
     Raises:
         NativeUnavailable: there is no library and none can be compiled.
@@ -65,6 +71,9 @@ def environment(
     lines = [f"limit={limit_bytes}"]
     if rank is not None:
         lines.append(f"rank={rank}")
+    if hook is not None:
+        lines.append(f"hook={hook}")
+        exclude = [*exclude, str(_PACKAGE)]  # the hook's own modules
     lines += [*_lines("include", "+", include), *_lines("exclude", "-", exclude)]
     return {
         "LD_PRELOAD": native.preloaded(LIBRARY),

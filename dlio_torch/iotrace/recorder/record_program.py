@@ -21,7 +21,7 @@ import psutil
 
 from dlio_torch.errors import PreconditionError
 from dlio_torch.iotrace.events.path_patterns import NO_FILES, check, with_defaults
-from dlio_torch.iotrace.recorder.preload import DEFAULT_LIMIT_BYTES, environment
+from dlio_torch.iotrace.recorder.preload import DEFAULT_LIMIT_BYTES, HOOK, environment
 from dlio_torch.iotrace.recorder.process_tree import ProcessTree
 from dlio_torch.iotrace.recorder.unrecorded_program import why_not_preloaded
 from dlio_torch.native import NativeUnavailable
@@ -80,6 +80,7 @@ def record(
     exclude: Sequence[str] = (),
     limit_bytes: int = DEFAULT_LIMIT_BYTES,
     method: Method = "auto",
+    calls_only: bool = False,
 ) -> Recorded:
     """Runs a program to its end, with this process's input and output, and records its I/O calls.
 
@@ -94,6 +95,7 @@ def record(
         exclude: see there.
         limit_bytes: see there.
         method: ``auto`` is ``preload``, or ``strace`` where no library can be had.
+        calls_only: record system calls only, not what the program asks torch for.
 
     Raises:
         PreconditionError: the program cannot be started, or not be recorded by this method; or the folder
@@ -113,7 +115,8 @@ def record(
     all_excluded = with_defaults(include, exclude)
     if method in ("auto", "preload"):
         try:
-            variables = environment(directory, include=include, exclude=exclude, limit_bytes=limit_bytes)
+            hook = None if calls_only else HOOK
+            variables = environment(directory, include=include, exclude=exclude, limit_bytes=limit_bytes, hook=hook)
         except NativeUnavailable as error:
             if method == "preload" or why_no_strace() is not None:
                 raise PreconditionError(

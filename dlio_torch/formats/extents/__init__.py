@@ -1,0 +1,1 @@
+"""Format ``extents``: recorded requests on raw files, for data that no known format explains."""

@@ -1,0 +1,47 @@
+"""Start of the hook: which function patches which module of torch and torchdata."""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+from dlio_torch.iotrace.recorder.torch_hook.fetchers import patch_fetchers
+from dlio_torch.iotrace.recorder.torch_hook.import_watcher import ImportWatcher
+from dlio_torch.iotrace.recorder.torch_hook.loader_iterators import patch_iterators, patch_stateful_iterators
+from dlio_torch.iotrace.recorder.torch_hook.torch_recorder import TorchRecorder
+from dlio_torch.iotrace.recorder.torch_hook.worker_loops import patch_worker_loop
+
+_PATCHES: dict[str, Callable[[ModuleType, TorchRecorder], None]] = {
+    "torch.utils.data._utils.fetch": patch_fetchers,
+    "torch.utils.data._utils.worker": patch_worker_loop,
+    "torch.utils.data.dataloader": patch_iterators,
+    "torchdata.stateful_dataloader.worker": patch_worker_loop,
+    "torchdata.stateful_dataloader.stateful_dataloader": patch_stateful_iterators,
+}
+
+
+def start(events: str, rank: int) -> None:
+    """Patches the modules that are imported, and those that will be.
+
+    Args:
+        events: the events folder.
+        rank: rank of this process.
+    """
+    recorder = TorchRecorder(Path(events), rank)
+    watcher = ImportWatcher({name: _guarded(patch, recorder) for name, patch in _PATCHES.items()})
+    watcher.start()
+    atexit.register(recorder.close)
+
+
+def _guarded(patch: Callable[[ModuleType, TorchRecorder], None], recorder: TorchRecorder) -> Callable[..., None]:
+    """The patch as a function of the module, which notes an error and does not raise it."""
+
+    def call(module: ModuleType) -> None:
+        try:
+            patch(module, recorder)
+        except Exception as error:
+            recorder.note(f"{module.__name__} could not be patched: {type(error).__name__}: {error}")
+
+    return call

@@ -1,0 +1,176 @@
+"""The recorder of the hook: spans, facts and numbers of one process, and what ends them."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlio_torch.iotrace.recorder.process_identity import call_after_fork, role_of_this_process
+from dlio_torch.iotrace.recorder.spans import Recorder
+from dlio_torch.iotrace.recorder.torch_hook import descriptions
+from dlio_torch.iotrace.recorder.torch_hook.activity import Activity
+from dlio_torch.iotrace.recorder.torch_hook.facts_file import FactsFile
+from dlio_torch.iotrace.recorder.torch_hook.iterations import Iteration
+from dlio_torch.iotrace.recorder.torch_hook.numbers import Numbers
+
+if TYPE_CHECKING:
+    from dlio_torch.iotrace.recorder.torch_hook.worker_loops import WorkerTask
+
+LIMIT_BYTES = 1 << 30
+"""Size of the facts of one process."""
+
+clock = time.perf_counter_ns
+
+
+class TorchRecorder:
+    """Recorder of the patched functions; its methods for facts and notes raise no Exception.
+
+    Args:
+        events: the events folder.
+        rank: rank of this process.
+
+    Attributes:
+        add: records a span (:meth:`dlio_torch.iotrace.recorder.spans.Recorder.add`).
+        activity: the main thread's work and waiting.
+        worker: the task of this process, if it is a loader worker.
+    """
+
+    def __init__(self, events: Path, rank: int) -> None:
+        self._spans = Recorder(events, rank)
+        self._facts = FactsFile(events, rank, LIMIT_BYTES)
+        self.add = self._spans.add
+        self.activity = Activity(self.add)
+        self._loaders, self._datasets = Numbers(), Numbers()
+        self._lock = threading.RLock()
+        self._enabled, self._is_described = True, False
+        self.worker: WorkerTask | None
+        self._epochs: dict[int, int] = {}
+        self._forget()
+        call_after_fork(self._forget)
+
+    def loader_number(self, loader: Any) -> int:
+        """Number of a loader; its first use in this process writes its description."""
+        number = self._loaders.number(loader)
+        if ("loader", number) not in self._described:
+            self._described.add(("loader", number))
+            self.fact(descriptions.loader(loader, number, self.dataset_number(loader)))
+        return number
+
+    def dataset_number(self, loader: Any) -> int:
+        """Number of a loader's data set; its first use in this process writes its description."""
+        dataset = descriptions.unwrapped(loader.dataset)
+        number = self._datasets.number(dataset)
+        if ("dataset", number) not in self._described:
+            self._described.add(("dataset", number))
+            self.fact(descriptions.dataset(dataset, number, loader))
+        return number
+
+    def number_of_dataset(self, dataset: Any) -> int:
+        """Number of a data set."""
+        return self._datasets.number(descriptions.unwrapped(dataset))
+
+    def fact(self, fact: dict[str, Any]) -> None:
+        """Writes a fact."""
+        self.line(lambda: descriptions.json_text(fact))
+
+    def line(self, text: Callable[[], str]) -> None:
+        """Writes a line of JSON."""
+        if not self._enabled:
+            return
+        try:
+            self._describe_process()
+            self._facts.write_line(text())
+        except Exception as error:
+            self.fail(error)
+
+    def begin_worker(self, task: WorkerTask) -> None:
+        """Notes that this process is a loader worker."""
+        self.worker = task
+        self.activity.stop()
+        self._describe_process()
+
+    def _describe_process(self) -> None:
+        """Writes the description of this process, once."""
+        with self._lock:
+            if self._is_described:
+                return
+            self._is_described = True
+            self._facts.write_line(descriptions.json_text(self._process()))
+
+    def note(self, text: str) -> None:
+        """Writes a note."""
+        self.fact({"kind": "note", "text": text})
+
+    def fail(self, error: Exception) -> None:
+        """Ends the recording of this process after an error of the hook, with a note."""
+        if not self._enabled:
+            return
+        self._enabled = self._spans.enabled = False
+        text = f"what process {os.getpid()} asked torch for is recorded in part: {type(error).__name__}: {error}"
+        with contextlib.suppress(Exception):
+            self._facts.write_line(descriptions.json_text({"kind": "note", "text": text}))
+
+    def begin_iteration(self, loader: Any, start_ns: int, before: Iteration | None) -> Iteration:
+        """Begins an iteration over a loader.
+
+        Args:
+            loader: the loader.
+            start_ns: when.
+            before: iteration that its iterator was used for until now.
+        """
+        if before is not None:
+            before.end(exhausted=False)
+        self.end_dead_iterations()
+        dataset, number = self.dataset_number(loader), self.loader_number(loader)
+        epoch = self._epochs.get(number, 0)
+        self._epochs[number] = epoch + 1
+        iteration = Iteration(self, number, epoch, start_ns, dataset, has_keys=loader._dataset_kind == 0)
+        self.iterations.append(iteration)
+        return iteration
+
+    def end_dead_iterations(self, *, all_of_them: bool = False) -> None:
+        """Ends the iterations whose iterators are gone."""
+        for iteration in list(self.iterations):
+            if all_of_them or not iteration.is_alive():
+                iteration.end(exhausted=False)
+                self.iterations.remove(iteration)
+
+    def close(self) -> None:
+        """Ends all iterations, at the end of the process."""
+        self.end_dead_iterations(all_of_them=True)
+
+    def _process(self) -> dict[str, Any]:
+        worker = self.worker
+        return {
+            "kind": "process",
+            "pid": os.getpid(),
+            "rank": self._spans.rank,
+            "parent_pid": _parent_pid(),
+            "role": role_of_this_process(self._spans.role) if worker is None else f"loader worker {worker.number}",
+            "python": ".".join(map(str, sys.version_info[:3])),
+            **descriptions.versions(sys.modules),
+            **descriptions.ranks(os.environ, sys.modules),
+            "loader": None if worker is None else worker.loader,
+            "worker": None if worker is None else worker.number,
+        }
+
+    def _forget(self) -> None:
+        """A forked child begins with files of its own, in which nothing is described yet."""
+        self._described: set[tuple[str, int]] = set()
+        self._is_described = False
+        self.worker = None
+        self.iterations: list[Iteration] = []
+        self.activity.forget()
+
+
+def _parent_pid() -> int:
+    parent = multiprocessing.parent_process()
+    pid = None if parent is None else parent.pid
+    return os.getppid() if pid is None else pid
