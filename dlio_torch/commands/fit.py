@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dlio_torch.commands.command_line import Command
 from dlio_torch.commands.common import as_json, refuse_launcher
 from dlio_torch.dist.launcher import Launch
 from dlio_torch.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dlio_torch.fit.fit_recording import FittedTraining
+    from dlio_torch.fit.recorded_training import RecordedTraining
+    from dlio_torch.iotrace.events.recording import Recording
 
 
 def main(command: Command, launch: Launch) -> int:
@@ -20,7 +26,6 @@ def main(command: Command, launch: Launch) -> int:
     refuse_launcher(command, launch)
     recording, output = _paths(command)
 
-    from dlio_torch.analysis.run_recording import open_recording
     from dlio_torch.files.atomic_file import replace_text
     from dlio_torch.fit.fit_evidence import evidence
     from dlio_torch.fit.fit_recording import fit_training
@@ -31,7 +36,7 @@ def main(command: Command, launch: Launch) -> int:
     from dlio_torch.fit.score import run_recipe, score
 
     training = read_training(recording)
-    reruns = [open_recording(path) for path in _reruns(command)]
+    reruns = [read_training(path) for path in _reruns(command)]
     fitted = fit_training(training)
     folder = ResultFolder.create(output, force="--force" in command.flags)
     replace_text(folder.recipe, recipe_text(fitted.findings, f"Written by `fit` from the recording {recording}."))
@@ -41,7 +46,9 @@ def main(command: Command, launch: Launch) -> int:
     if "--no-score" not in command.flags:
         if "--quiet" not in command.flags:
             print("running the recipe to compare it with the recording", file=sys.stderr, flush=True)
-        scored = score(training.recording, run_recipe(folder, fitted.ranks), reruns)
+        emulation = run_recipe(folder, fitted.ranks)
+        reproduced = [_reproduced(training, fitted), *(_reproduced(rerun, fit_training(rerun)) for rerun in reruns)]
+        scored = score(reproduced[0], emulation, reproduced[1:])
         folder.write_json(folder.score, {**scored.to_json(), "unexplained": result["unexplained"]})
     if "--json" in command.flags:
         figures = None if scored is None else {**scored.to_json(), "unexplained": result["unexplained"]}
@@ -49,6 +56,12 @@ def main(command: Command, launch: Launch) -> int:
     else:
         print_fit(folder.recipe, fitted, scored, sys.stdout)
     return 0
+
+
+def _reproduced(training: RecordedTraining, fitted: FittedTraining) -> Recording:
+    from dlio_torch.fit.score import reproduced_part
+
+    return reproduced_part(training.recording, fitted.findings.files)
 
 
 def _paths(command: Command) -> tuple[Path, Path]:

@@ -12,9 +12,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from dlio_torch.config.schema import FieldConfig
 from dlio_torch.fit.finding import Finding, Findings, findings
 from dlio_torch.fit.recorded_training import RecordedTraining
@@ -28,12 +25,11 @@ class DataFit:
     """The data set of a recipe, and what its format explains.
 
     Attributes:
-        findings: options of the group ``dataset``.
+        findings: options of the group ``dataset``, and the files that they reproduce.
         format: value of ``dataset.format``.
         files: paths of the recorded files of training, in the order of their samples.
         samples: number of samples in all of them.
         inspection: of the files; ``None``: they are gone.
-        explained: for each row of ``training.calls`` whether it is a call on these files.
     """
 
     findings: Findings
@@ -41,7 +37,6 @@ class DataFit:
     files: tuple[str, ...]
     samples: int
     inspection: Inspection | None
-    explained: npt.NDArray[np.bool_]
 
 
 def fit_data(training: RecordedTraining) -> DataFit:
@@ -57,9 +52,9 @@ def fit_data(training: RecordedTraining) -> DataFit:
     samples = _samples(training, inspection, paths)
     per_file = recreated.samples_per_file or max(1, round(samples / len(paths)))
     values = [*_values(inspection, recreated), *_amounts(training, paths, samples, per_file)]
-    explained = training.calls["file"].isin([str(path) for path in paths]).to_numpy()
-    result = findings(values, recreated.differences)
-    return DataFit(result, inspection.format, tuple(map(str, paths)), samples, inspection, explained)
+    names = tuple(map(str, paths))
+    result = findings(values, recreated.differences, names)
+    return DataFit(result, inspection.format, names, samples, inspection)
 
 
 def _training_files(training: RecordedTraining) -> list[str]:

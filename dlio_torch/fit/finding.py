@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 Confidence = Literal["certain", "likely", "assumed"]
@@ -35,22 +35,24 @@ class Findings:
     Attributes:
         values: one for each key.
         gaps: what the recording shows and no option reproduces, one line each.
+        files: paths of the recorded files whose calls these options reproduce.
     """
 
     values: tuple[Finding, ...] = ()
-    gaps: tuple[str, ...] = field(default=())
+    gaps: tuple[str, ...] = ()
+    files: frozenset[str] = frozenset()
 
     def __add__(self, other: Findings) -> Findings:
         """Both; a key of ``other`` replaces the same key of this one."""
         replaced = {finding.key for finding in other.values}
         kept = tuple(finding for finding in self.values if finding.key not in replaced)
-        return Findings((*kept, *other.values), (*self.gaps, *other.gaps))
+        return Findings((*kept, *other.values), (*self.gaps, *other.gaps), self.files | other.files)
 
     def value(self, key: str, default: Any = None) -> Any:
         """The value of an option; ``default`` if there is no finding on it."""
         return next((finding.value for finding in self.values if finding.key == key), default)
 
 
-def findings(values: Iterable[Finding], gaps: Iterable[str] = ()) -> Findings:
-    """Findings from an iterable."""
-    return Findings(tuple(values), tuple(gaps))
+def findings(values: Iterable[Finding], gaps: Iterable[str] = (), files: Iterable[str] = ()) -> Findings:
+    """Findings from iterables."""
+    return Findings(tuple(values), tuple(gaps), frozenset(files))

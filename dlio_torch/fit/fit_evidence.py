@@ -10,6 +10,7 @@ import numpy as np
 from dlio_torch.fit.fit_recording import FittedTraining
 from dlio_torch.fit.recorded_training import RecordedTraining
 from dlio_torch.iotrace.events.call_names import CLASSES, READ, class_codes
+from dlio_torch.iotrace.figures.call_selection import within
 
 SCHEMA = "dlio_torch.evidence"
 VERSION = "1"
@@ -35,7 +36,8 @@ def evidence(training: RecordedTraining, fitted: FittedTraining) -> dict[str, An
 
 def _unexplained(training: RecordedTraining, fitted: FittedTraining) -> dict[str, float | None]:
     """Shares of the read bytes and of all calls that are on files which the recipe does not have; None without any."""
-    calls, unknown = training.calls, ~fitted.data.explained
+    calls = training.calls
+    unknown = ~within(calls, fitted.findings.files)
     reads = class_codes(calls) == CLASSES.index(READ)
     moved = np.where(reads, np.maximum(calls["bytes"].to_numpy(), 0), 0)
     return {

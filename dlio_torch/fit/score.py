@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from dlio_torch.fit.result_folder import ResultFolder
 from dlio_torch.iotrace.events.recording import Recording
 from dlio_torch.iotrace.fidelity.compare_recordings import compare
 from dlio_torch.iotrace.fidelity.components import Comparison, Component
+from dlio_torch.iotrace.figures.call_selection import within
 from dlio_torch.supervision.run_process import emulator, run_process
 
 SCHEMA = "dlio_torch.score"
@@ -114,13 +115,26 @@ def run_recipe(folder: ResultFolder, ranks: int, *overrides: str) -> Path:
     return folder.emulation
 
 
+def reproduced_part(recording: Recording, files: Iterable[str]) -> Recording:
+    """The recording without calls on other files; those are counted as unexplained, and not compared.
+
+    Args:
+        recording: of a program.
+        files: paths of files, and of folders that are one data set or one checkpoint.
+    """
+    frame = recording.events.frame
+    kept = frame[(frame["layer"] == "app").to_numpy() | within(frame, files)].reset_index(drop=True)
+    kept["file"] = kept["file"].cat.remove_unused_categories()
+    return replace(recording, events=replace(recording.events, frame=kept))
+
+
 def score(recording: Recording, emulation: Path, reruns: Sequence[Recording] = ()) -> Score:
     """Compares the run of a recipe with the recording.
 
     Args:
-        recording: of the program.
+        recording: the part of it that the recipe reproduces, see :func:`reproduced_part`.
         emulation: run directory of the recipe's run.
-        reruns: further recordings of the same program, which give the noise.
+        reruns: likewise of further recordings of the same program, which give the noise.
 
     Raises:
         DataError: nothing can be compared.
