@@ -28,7 +28,7 @@ _MODULES = {
     **dict.fromkeys(("run", "generate", "train"), "run"),
     **dict.fromkeys(("ls", "explain", "show"), "explain"),
     **dict.fromkeys(("doctor", "clean"), "upkeep"),
-    **{verb: verb for verb in ("checkpoint", "sweep", "tune", "headspace", "node", "launch", "predict")},
+    **{verb: verb for verb in ("checkpoint", "sweep", "tune", "headspace", "node", "launch", "predict", "fit")},
     "trace": "record",
     "inspect": "inspect",
     **dict.fromkeys(("report", "compare"), "reports"),

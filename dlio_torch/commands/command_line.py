@@ -44,7 +44,7 @@ FLAGS: dict[str, Flag] = {
         short="-n",
     ),
     "--quiet": Flag(
-        ("run", "generate", "train", "checkpoint", "sweep", "tune", "headspace", "node", "doctor"),
+        ("run", "generate", "train", "checkpoint", "sweep", "tune", "headspace", "node", "doctor", "fit"),
         "no progress and no notes: only results, warnings and errors",
         short="-q",
     ),
@@ -65,18 +65,20 @@ FLAGS: dict[str, Flag] = {
             "headspace",
             "node",
             "predict",
+            "fit",
         ),
         "print JSON",
     ),
     "--yes": Flag(("clean",), "do not ask", short="-y"),
     "--output": Flag(
-        ("import-dlio", "inspect", "node", "report", "trace"),
-        "write there: a file, or a folder of trace",
+        ("import-dlio", "inspect", "node", "report", "trace", "fit"),
+        "write there: a file, or a folder of trace or fit",
         "PATH",
         path=True,
     ),
     "--force": Flag(
-        ("import-dlio", "inspect", "node", "report", "launch"), "replace the file of --output, or of script="
+        ("import-dlio", "inspect", "node", "report", "launch", "fit"),
+        "replace the file of --output or script=, or the result of fit",
     ),
     "--resume": Flag(("sweep", "tune", "headspace"), "go on with a study", "DIR", path=True),
     "--accelerators": Flag(("node",), "accelerators of the node; without it the visible GPUs, or 1", "8"),
@@ -94,6 +96,10 @@ FLAGS: dict[str, Flag] = {
     "--calls-only": Flag(("trace",), "record I/O calls only, not what the program asks torch for"),
     "--fail": Flag(("compare",), "exit code 4 where the component is above the limit", "worst:0.1", many=True),
     "--repeat": Flag(("compare",), "another run of A or of B, for the noise floor", "B=runs/x/2", many=True, path=True),
+    "--rerun": Flag(
+        ("fit",), "another recording of the same program, for the noise floor", "rec2", many=True, path=True
+    ),
+    "--no-score": Flag(("fit",), "do not run the recipe to compare it with the recording"),
     "--files": Flag(("compare",), "which file of B stands for which of A", "a.h5=b.h5", many=True),
     "--per-rank": Flag(("compare",), "compare rank by rank"),
     "--scale-free": Flag(("compare",), "leave the amount out: shares and rates instead of counts"),
@@ -104,8 +110,8 @@ FLAGS: dict[str, Flag] = {
 _SHORT = {flag.short: name for name, flag in FLAGS.items() if flag.short}
 # Verbs that take words without "=".
 _STUDIES = ("sweep", "tune", "headspace", "launch")  # whose keys may have several values
-_WORDS = ("ls", "explain", "inspect", "import-dlio", "launch", "report", "compare", "predict", "clean")
-_PATHS = ("import-dlio", "report", "compare")  # whose words are paths, which may hold "="
+_WORDS = ("ls", "explain", "inspect", "import-dlio", "launch", "report", "compare", "predict", "clean", "fit")
+_PATHS = ("import-dlio", "report", "compare", "fit")  # whose words are paths, which may hold "="
 PATH_WORDS = (*_PATHS, "inspect", "predict", "clean")
 """Verbs whose words are paths."""
 

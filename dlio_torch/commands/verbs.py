@@ -133,6 +133,15 @@ VERBS: dict[str, Verb] = {
         ("trace --output mine -- python train.py --epochs 1", "report mine"),
         options="",
     ),
+    "fit": Verb(
+        "turn the recording of a training into a recipe, with a score",
+        "REC --output DIR",
+        "Finds format, samples, order, loader, step times and checkpoints in a recording of trace, or in a log "
+        "of Darshan, DFTracer or strace, and writes a recipe that needs neither the program nor its data. Then it runs "
+        "the recipe at the recorded scale and compares its I/O with the recording, the worst component first.",
+        ("trace --output rec -- python train.py", "fit rec --output mine", "run recipe=./mine"),
+        options="",
+    ),
     "inspect": Verb(
         "what your files hold, and the settings that read them",
         "PATH",

@@ -21,6 +21,8 @@ from dlio_torch.config.yamlfile import MAX_CHARACTERS, Document, parse_document
 from dlio_torch.errors import ConfigError
 
 PATH_VARIABLE = "DLIO_TORCH_PATH"
+RECIPE_IN_FOLDER = "recipe.yaml"
+"""Name of the recipe in a folder that a path names, such as a result of the verb ``fit``."""
 
 # One path component without dots, so that no stem or suffix of it means anything.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}")
@@ -93,7 +95,15 @@ class Resources:
 
     def _recipe_file(self, name: str, source: str) -> tuple[str, Document]:
         known = f"shipped recipes are {_listed(self.recipes())}"
-        return _safe_stem(name), self._file(f"recipe={name}", name, source, known)
+        within = f"{name.rstrip('/')}/{RECIPE_IN_FOLDER}"
+        path = within if self._is_file(within) else name
+        return _safe_stem(name), self._file(f"recipe={name}", path, source, known)
+
+    def _is_file(self, name: str) -> bool:
+        try:
+            return (self.cwd / Path(name).expanduser()).is_file()
+        except (OSError, ValueError, RuntimeError):  # the message on the path itself follows
+            return False
 
     def _file(self, setting: str, name: str, source: str, known: str, group: str = "") -> Document:
         """Loads the YAML file that a path names.

@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 from dlio_torch.ownership.names import MARKER, FileNames
 
-Kind = Literal["data", "run", "recording", "study", "node", "copies", "checkpoints"]
+Kind = Literal["data", "run", "recording", "study", "node", "fit", "copies", "checkpoints"]
 KEY = "made_by"
 _IDENTIFIER = "30665696-5034-4830-ac7d-d022e1beb5d5"
 _MOST_BYTES = 1 << 30  # of a marker; copies of a million files take a tenth of it
@@ -98,7 +98,7 @@ def holds_results(folder: Path) -> bool:
     try:
         about = json.loads((folder / MARKER).read_bytes())[KEY]
         is_ours: bool = about["marker"] == _IDENTIFIER
-        return is_ours and about["kind"] in ("run", "recording", "study", "node")
+        return is_ours and about["kind"] in ("run", "recording", "study", "node", "fit")
     except (OSError, ValueError, LookupError, TypeError):
         return False
 

@@ -93,7 +93,7 @@ MODULE_FAMILIES = {
     "*": {"__init__", "base", "registry"},  # the contract of a package, and the list of its implementations
     "formats/*": {
         *("array_format", "content", "facts", "file", "format", "index", "layout", "mpi_file", "options", "reader"),
-        *("describe", "stream", "writer"),
+        *("describe", "recreate", "stream", "writer"),
     },
     "checkpoint/layouts/*": {"layout", "saver"},
     "data/engines": {"facts"},

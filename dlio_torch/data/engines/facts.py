@@ -76,6 +76,7 @@ class EngineFacts:
         name: the name in ``loader.engine``.
         builder: ``module:function`` that makes the engine, imported at its first use; see
             :data:`~dlio_torch.data.engines.registry.Builder`.
+        library_class: class of torch or torchdata whose batches it delivers; empty: none, it reads by itself.
         reads_ranges: it reads byte ranges of files itself, by their layout, and cuts batches where they were read to.
         streams: it takes ``access.pattern=stream`` and ``lanes``.
         pipes: it takes ``loader.style=pipe``.
@@ -89,6 +90,7 @@ class EngineFacts:
 
     name: ClassVar[str]
     builder: ClassVar[str]
+    library_class: ClassVar[str] = ""
     reads_ranges: ClassVar[bool] = False
     streams: ClassVar[bool] = True
     pipes: ClassVar[bool] = True

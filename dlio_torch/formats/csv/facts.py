@@ -25,6 +25,7 @@ class CsvFacts(FormatFacts):
     suffixes: ClassVar[tuple[str, ...]] = (".csv", ".tsv")
     unmapped: ClassVar[tuple[str, Any] | None] = ("reader", "buffered")
     describe: ClassVar[str] = "dlio_torch.formats.csv.describe:describe"
+    recreate: ClassVar[str] = "dlio_torch.formats.csv.recreate:recreate"
     content: ClassVar[str] = "dlio_torch.formats.csv.content:read_content"
 
     def unused(self, config: Config) -> Sequence[Unused]:

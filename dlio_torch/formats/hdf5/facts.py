@@ -32,6 +32,7 @@ class Hdf5Facts(FormatFacts):
     magics: ClassVar[tuple[bytes, ...]] = (b"\x89HDF\r\n\x1a\n",)
     suffixes: ClassVar[tuple[str, ...]] = (".h5", ".hdf5", ".he5", ".nxs", ".h5ad")
     describe: ClassVar[str] = "dlio_torch.formats.hdf5.describe:describe"
+    recreate: ClassVar[str] = "dlio_torch.formats.hdf5.recreate:recreate"
     content: ClassVar[str] = "dlio_torch.formats.hdf5.content:read_content"
     former: ClassVar[Mapping[str, tuple[str, Mapping[str, str]]]] = {
         "open_arrays": ("reopen", {"with_file": "none", "each_read": "array"})

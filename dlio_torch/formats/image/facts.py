@@ -92,6 +92,7 @@ class ImageFolderFacts(JpegFacts):
     magics: ClassVar[tuple[bytes, ...]] = ()
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
     describe: ClassVar[str] = "dlio_torch.formats.image.describe:describe"
+    recreate: ClassVar[str] = "dlio_torch.formats.image.recreate:recreate"
     compares_files: ClassVar[bool] = True
     described_as: ClassVar[str] = ""
     takes_any_folder: ClassVar[bool] = True

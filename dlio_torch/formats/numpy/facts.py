@@ -54,6 +54,7 @@ class NpzFacts(_NumpyFacts):
     magics: ClassVar[tuple[bytes, ...]] = (b"PK\x03\x04",)
     content: ClassVar[str] = "dlio_torch.formats.numpy.content:read_archive"
     describe: ClassVar[str] = "dlio_torch.formats.numpy.describe:describe_archive"
+    recreate: ClassVar[str] = "dlio_torch.formats.numpy.recreate:recreate"
 
     def ranges_past_cache(self, config: Config) -> bool:
         options = config.dataset.of(NpzConfig)
@@ -75,6 +76,7 @@ class NpyFacts(_NumpyFacts):
     magics: ClassVar[tuple[bytes, ...]] = (b"\x93NUMPY",)
     content: ClassVar[str] = "dlio_torch.formats.numpy.content:read_array"
     describe: ClassVar[str] = "dlio_torch.formats.numpy.describe:describe_array"
+    recreate: ClassVar[str] = "dlio_torch.formats.numpy.recreate:recreate"
 
     def content_text(self, content: Mapping[str, Any]) -> str:
         return f"{content['dtype']} {content['shape']}" if "shape" in content else ""

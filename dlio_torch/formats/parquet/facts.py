@@ -25,6 +25,7 @@ class ParquetFacts(FormatFacts):
     unmapped: ClassVar[tuple[str, Any] | None] = ("memory_map", False)
     suffixes: ClassVar[tuple[str, ...]] = (".parquet", ".pq")
     describe: ClassVar[str] = "dlio_torch.formats.parquet.describe:describe"
+    recreate: ClassVar[str] = "dlio_torch.formats.parquet.recreate:recreate"
     content: ClassVar[str] = "dlio_torch.formats.parquet.content:read_content"
 
     def calls(self, config: Config) -> Iterator[Call]:

@@ -37,6 +37,7 @@ class TokensFacts(FormatFacts):
     choices: ClassVar[Mapping[str, str]] = {"access": "shuffled"}
     content: ClassVar[str] = "dlio_torch.formats.tokens.describe:read_content"
     describe: ClassVar[str] = "dlio_torch.formats.tokens.describe:describe"
+    recreate: ClassVar[str] = "dlio_torch.formats.tokens.recreate:recreate"
 
     def check(self, config: Config, fail: Fail) -> None:
         options = config.dataset.of(TokensConfig)

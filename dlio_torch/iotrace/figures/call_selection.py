@@ -18,7 +18,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import numpy as np
 import pandas as pd
@@ -132,7 +132,7 @@ def within(frame: pd.DataFrame, places: Iterable[Path | str]) -> Bools:
     """
     paths = {form(place) for place in places for form in (os.path.abspath, os.path.realpath)}
     names = map(str, frame["file"].cat.categories)
-    inside = [any(name == path or name.startswith(path + "/") for path in paths) for name in names]
+    inside = [not paths.isdisjoint((name, *map(str, PurePath(name).parents))) for name in names]
     rows: Bools = np.array([*inside, False])[codes_of(frame["file"])]
     return rows
 

@@ -15,6 +15,7 @@ class NodesFacts(EngineFacts):
     """Facts about engine ``nodes``."""
 
     name: ClassVar[str] = "nodes"
+    library_class: ClassVar[str] = "Loader"
     builder: ClassVar[str] = "dlio_torch.data.engines.nodes.engine:build"
     streams: ClassVar[bool] = False
     pipes: ClassVar[bool] = False

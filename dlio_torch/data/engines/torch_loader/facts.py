@@ -11,6 +11,7 @@ class DataLoaderFacts(EngineFacts):
     """Facts about engine ``dataloader``."""
 
     name: ClassVar[str] = "dataloader"
+    library_class: ClassVar[str] = "DataLoader"
     builder: ClassVar[str] = "dlio_torch.data.engines.torch_loader.engine:build"
 
 
@@ -18,3 +19,4 @@ class StatefulFacts(DataLoaderFacts):
     """Facts about engine ``stateful``."""
 
     name: ClassVar[str] = "stateful"
+    library_class: ClassVar[str] = "StatefulDataLoader"

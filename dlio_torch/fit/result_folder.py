@@ -1,0 +1,101 @@
+"""Folder of the result of the verb ``fit``, and the names of its files, which no other module knows.
+
+::
+
+    recipe.yaml      the recipe; ``recipe=<folder>`` runs it
+    evidence.json    each value with its evidence, what is not reproduced, and the figures behind it (versioned)
+    score.json       how alike the recipe's run and the recording are (versioned)
+    requests.npz     the recorded requests, for a data set of format ``extents`` alone
+    emulation/       run directory of the run that was compared; emulation.log is what it printed
+    dlio_torch.json  the list of these files, for ``clean`` (see :mod:`dlio_torch.ownership.marker`)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dlio_torch.config.resources import RECIPE_IN_FOLDER
+from dlio_torch.errors import ConfigError
+from dlio_torch.files.atomic_file import replace_text, writing
+from dlio_torch.ownership.marker import write_marker
+from dlio_torch.run_directory.results_folder import claim
+
+_FILES = (RECIPE_IN_FOLDER, "evidence.json", "score.json", "requests.npz", "emulation/", "emulation.log")
+
+
+@dataclass(frozen=True)
+class ResultFolder:
+    """Folder of one result.
+
+    Attributes:
+        path: the folder, absolute.
+    """
+
+    path: Path
+
+    @classmethod
+    def create(cls, path: Path, *, force: bool) -> ResultFolder:
+        """Makes the folder, or takes an empty one.
+
+        Args:
+            path: the folder.
+            force: replace the files of an earlier result there.
+
+        Raises:
+            ConfigError: it holds an earlier result, and ``force`` is false.
+            PreconditionError: it holds something else, or cannot be written.
+        """
+        folder = path.expanduser().absolute()
+        is_result = (folder / RECIPE_IN_FOLDER).is_file() and (folder / "evidence.json").is_file()
+        if is_result and not force:
+            raise ConfigError(
+                f"--output {path} (command line): the folder holds an earlier result",
+                hint="add --force to replace it, or name another folder",
+            )
+        with writing(folder):
+            if not is_result:
+                claim(folder, "--output")
+            write_marker("fit", folder, folder.name, _FILES)
+        return cls(folder)
+
+    @property
+    def recipe(self) -> Path:
+        """The recipe (YAML)."""
+        return self.path / RECIPE_IN_FOLDER
+
+    @property
+    def evidence(self) -> Path:
+        """Evidence of each value (JSON)."""
+        return self.path / "evidence.json"
+
+    @property
+    def score(self) -> Path:
+        """Distances of the recipe's run (JSON)."""
+        return self.path / "score.json"
+
+    @property
+    def requests(self) -> Path:
+        """Recorded requests (NumPy archive)."""
+        return self.path / "requests.npz"
+
+    @property
+    def emulation(self) -> Path:
+        """Run directory of the compared run."""
+        return self.path / "emulation"
+
+    @property
+    def emulation_log(self) -> Path:
+        """Output of the compared run."""
+        return self.path / "emulation.log"
+
+    def write_json(self, path: Path, value: Mapping[str, Any]) -> None:
+        """Writes a file of figures.
+
+        Raises:
+            PreconditionError: it cannot be written.
+        """
+        replace_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")

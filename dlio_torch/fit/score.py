@@ -1,0 +1,143 @@
+"""Score of a recipe: its run, at the recorded scale, compared with the recording.
+
+A component *agrees* if its distance is at most 0.05, or at most twice the distance between two recordings of the same
+program (``--rerun``), or no more than so few calls show by chance.  The worst component is that with the largest ratio
+of distance to this bound.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dlio_torch.analysis.run_recording import open_recording
+from dlio_torch.errors import PreconditionError
+from dlio_torch.fit.result_folder import ResultFolder
+from dlio_torch.iotrace.events.recording import Recording
+from dlio_torch.iotrace.fidelity.compare_recordings import compare
+from dlio_torch.iotrace.fidelity.components import Comparison, Component
+from dlio_torch.iotrace.figures.call_selection import within
+from dlio_torch.supervision.run_process import emulator, run_process
+
+SCHEMA = "dlio_torch.score"
+VERSION = "1"
+AGREES = 0.05
+"""Distance up to which a component agrees without regard to the noise."""
+_OF_NOISE = 2.0
+_LONGEST_S = 86400.0
+_RUN = (
+    "trace.posix=true",
+    "output.progress=false",
+    "loader.limit=off",
+    "storage.limits=off",
+)
+
+
+@dataclass(frozen=True)
+class Score:
+    """How alike a recipe's run and a recording are.
+
+    Attributes:
+        comparison: all components, A is the recording and B the run.
+        worst: the worst component by the bound of this module.
+    """
+
+    comparison: Comparison
+    worst: Component
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every component agrees."""
+        return ratio(self.worst) <= 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; ``rerun_noise`` is that of the worst component, ``None`` without a second recording."""
+        return {
+            "schema": SCHEMA,
+            "version": VERSION,
+            "worst": self.worst.distance,
+            "component": self.worst.name,
+            "rerun_noise": self.worst.noise,
+            "agrees": self.agrees,
+            "components": [
+                {
+                    "name": component.name,
+                    "distance": component.distance,
+                    "noise": component.noise,
+                    "bound": bound(component),
+                    "agrees": ratio(component) <= 1,
+                    "figures": component.detail,
+                }
+                for component in sorted(self.comparison.components, key=ratio, reverse=True)
+            ],
+            "left_out": list(self.comparison.left_out),
+        }
+
+
+def bound(component: Component) -> float:
+    """Largest distance at which a component agrees."""
+    return max(AGREES, _OF_NOISE * (component.noise or 0.0), component.floor)
+
+
+def ratio(component: Component) -> float:
+    """Distance of a component relative to its bound."""
+    return component.distance / bound(component)
+
+
+def run_recipe(folder: ResultFolder, ranks: int, *overrides: str) -> Path:
+    """Runs the recipe of a result at the recorded scale, with its calls recorded; returns the run directory.
+
+    The data set is generated beside the result and removed afterwards.
+
+    Args:
+        folder: the result, with a recipe.
+        ranks: number of ranks, all on this machine.
+        overrides: further ``key=value`` arguments.
+
+    Raises:
+        PreconditionError: the run failed; names its error and its log.
+    """
+    data = folder.path / f".data-{os.getpid()}"
+    arguments = [f"recipe={folder.recipe}", f"output.dir={folder.emulation}", f"dataset.root={data}"]
+    if folder.emulation.is_dir():
+        shutil.rmtree(folder.emulation)
+    try:
+        command = emulator([*arguments, *_RUN, *overrides], ranks)
+        ended = run_process(command, folder.emulation_log, timeout_s=_LONGEST_S)
+    finally:
+        shutil.rmtree(data, ignore_errors=True)
+    if ended.exit_code:
+        raise PreconditionError(f"the recipe cannot be run: {ended.error}", hint=f"see {folder.emulation_log}")
+    return folder.emulation
+
+
+def reproduced_part(recording: Recording, files: Iterable[str]) -> Recording:
+    """The recording without calls on other files; those are counted as unexplained, and not compared.
+
+    Args:
+        recording: of a program.
+        files: paths of files, and of folders that are one data set or one checkpoint.
+    """
+    frame = recording.events.frame
+    kept = frame[(frame["layer"] == "app").to_numpy() | within(frame, files)].reset_index(drop=True)
+    kept["file"] = kept["file"].cat.remove_unused_categories()
+    return replace(recording, events=replace(recording.events, frame=kept))
+
+
+def score(recording: Recording, emulation: Path, reruns: Sequence[Recording] = ()) -> Score:
+    """Compares the run of a recipe with the recording.
+
+    Args:
+        recording: the part of it that the recipe reproduces, see :func:`reproduced_part`.
+        emulation: run directory of the recipe's run.
+        reruns: likewise of further recordings of the same program, which give the noise.
+
+    Raises:
+        DataError: nothing can be compared.
+    """
+    comparison = compare(recording, open_recording(emulation), repeats_a=reruns)
+    return Score(comparison, max(comparison.components, key=ratio))
