@@ -8,6 +8,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from dlio_torch.iotrace.recorder.span_adder import SpanAdder
 from dlio_torch.iotrace.recorder.torch_hook.guards import guarded
 from dlio_torch.iotrace.recorder.torch_hook.iterations import index_of
 from dlio_torch.iotrace.recorder.torch_hook.torch_recorder import TorchRecorder, clock
@@ -30,7 +31,7 @@ class _Probe:
 
     def __init__(self, target: Any) -> None:
         self.target, self.step = target, -1
-        self.add: Callable[[int, int, int, int], None]
+        self.add: SpanAdder
 
     def __getattr__(self, name: str) -> Any:
         if name == _FOR_BATCHES:  # a probe that has it has it itself
@@ -107,7 +108,7 @@ class _Probes:
     def __init__(self, recorder: TorchRecorder, reader: _Probe, collate: _Probe, file: str) -> None:
         self.recorder, self.reader, self.collate, self.file = recorder, reader, collate, file
         self.thread = (-1, -1)
-        self.add: Callable[[int, int, int, int], None]
+        self.add: SpanAdder
 
     def use(self, step: int) -> None:
         """Prepares for a batch, in the thread that makes it."""
