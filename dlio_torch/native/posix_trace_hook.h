@@ -67,6 +67,7 @@ static int run_hook(void *unused)
     at = put_json(at, hook.path, strlen(hook.path));
     at = put_json(put_text(at, ", 'events': "), settings.directory, strlen(settings.directory));
     at = put_number(put_text(at, ", 'rank': "), rank_of_process());
+    at = put_number(put_text(at, ", 'limit_bytes': "), settings.limit);
     *put_text(at, "})\nexcept Exception: pass\n") = 0;
     run(code);
     return 0;

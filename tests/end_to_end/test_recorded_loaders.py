@@ -242,6 +242,17 @@ def test_workers_that_are_copies_and_a_cleared_environment(tmp_path: Path) -> No
         assert set(samples["file"]) == {f"dataset {loader.dataset}"}
 
 
+def test_errors_look_as_without_the_hook(tmp_path: Path) -> None:
+    command = [sys.executable, str(PROGRAMS), "failing", "result"]
+    bare = subprocess.run(command, cwd=tmp_path, env=clean_environ(), capture_output=True, text=True, check=False)
+    assert bare.stderr.count("Traceback") == 5  # an error of a worker has two
+    assert run(command, tmp_path) == (3, bare.stderr)
+    calls = read_torch_calls(tmp_path / "events")
+    assert calls.notes == ()
+    assert len(calls.epochs) == 4
+    assert calls.epochs[-1].batches == 2
+
+
 TORCH = {
     "__init__.py": "class Tensor: ...\nfrom torch.serialization import save\n",
     "serialization.py": "def save(obj, f):\n    return 'saved'\n",

@@ -8,7 +8,10 @@ from __future__ import annotations
 import io
 import json
 import os
+import pickle
+import signal
 import sys
+import traceback
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -111,6 +114,26 @@ def many() -> dict[str, Any]:
     return batches
 
 
+def failing() -> dict[str, Any]:
+    """Loaders whose data set fails, and an interrupt."""
+    for workers in (0, 1):
+        try:
+            numbers_of(DataLoader(Numbers(14, fails=True), 7, num_workers=workers))
+        except ValueError:
+            traceback.print_exc()
+    try:
+        numbers_of(DataLoader([1, 2], collate_fn=lambda samples: signal.raise_signal(signal.SIGINT)))
+    except KeyboardInterrupt:
+        traceback.print_exc()
+    copy = pickle.loads(pickle.dumps(DataLoader(Numbers(3), 2)))
+    try:
+        torch.load("missing")
+    except FileNotFoundError:
+        traceback.print_exc()
+    sys.stderr.flush()
+    return {"copy": numbers_of(copy)}
+
+
 def copied() -> dict[str, Any]:
     """Loaders whose workers are spawned and come from a fork server."""
     return {
@@ -125,7 +148,7 @@ def without_loader() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    result = {"many": many, "copied": copied, "without_loader": without_loader}[sys.argv[1]]()
+    result = {"many": many, "copied": copied, "failing": failing, "without_loader": without_loader}[sys.argv[1]]()
     with open(sys.argv[2], "w", encoding="utf-8") as file:
         json.dump(result, file)
     os._exit(3)
