@@ -219,6 +219,7 @@ class _Archive:
                     raise DataError(
                         f"{path} is a single array (npy), not an archive of arrays (npz)", hint="set dataset.format=npy"
                     )
+                assert self._npz.zip is not None
                 self._size = self._npz.zip.start_dir  # where the members end; no call that numpy.load does not make
             except BaseException:
                 self._file.close()
