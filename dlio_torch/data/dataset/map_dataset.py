@@ -67,6 +67,7 @@ class SampleDataset(Dataset[Batch]):
         self._specs = fmt.specs()
         self._shared = fmt.shared_by_threads
         self._files = self._no_files()
+        self._inherited: _Opened = OrderedDict()
 
     def __len__(self) -> int:
         return self._manifest.num_samples
@@ -125,16 +126,18 @@ class SampleDataset(Dataset[Batch]):
             yield pending
 
     def open_first(self) -> None:
-        """Open as many files as stay open, if the reader threads share open files.
+        """Open as many files as stay open, if the reader threads share open files, or workers inherit them.
 
         The thread that calls this is the one that opens them; the others read.
 
         Raises:
             DataError: a file is damaged or missing.
         """
-        if self._shared:
-            for file in range(min(self._manifest.num_files, self._max_open)):
+        for file in range(min(self._manifest.num_files, self._max_open)):
+            if self._shared:
                 self._shared_reader(file)
+            elif self._format.inherited_by_workers:
+                self._reader(file, self._inherited)
 
     def _no_files(self) -> Any:
         """Empty cache of open files: one per thread, or one for all threads with a lock for lookups and opens."""
@@ -142,12 +145,12 @@ class SampleDataset(Dataset[Batch]):
             return threading.local()
         return SimpleNamespace(pid=os.getpid(), opened=OrderedDict(), lock=threading.Lock())
 
-    # A forked worker must not use the files that its parent has open.
+    # A forked worker must not use the files that its parent has open, unless they are mapped.
 
     def _own_files(self) -> _Opened:
         files = self._files
         if getattr(files, "pid", None) != os.getpid():
-            files.pid, files.opened = os.getpid(), OrderedDict()
+            files.pid, files.opened = os.getpid(), OrderedDict(self._inherited)
         opened: _Opened = files.opened
         return opened
 
@@ -186,12 +189,12 @@ class SampleDataset(Dataset[Batch]):
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
-        del state["_files"]
+        del state["_files"], state["_inherited"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._files = self._no_files()
+        self._files, self._inherited = self._no_files(), OrderedDict()
 
 
 class BatchSource(Protocol):
