@@ -125,15 +125,15 @@ def _scored(
         emulation = run_recipe(folder, fitted.ranks)
         recording = reproduced_part(training.recording, fitted.findings.files)
         repeats = [reproduced_part(rerun.recording, fit_training(rerun).findings.files) for rerun in reruns]
-        found = score(recording, emulation, repeats)
+        result_score = score(recording, emulation, repeats)
     except KeyboardInterrupt as interrupt:
         folder.remove_run()
         interrupt.args = (f"the recipe is written, without a score: {folder.recipe}",)
         raise
     if names is None:
-        return found
+        return result_score
     folder.remove_run()  # it holds names of this machine
-    return names.score(found)
+    return names.score(result_score)
 
 
 def _notes(ranks: int) -> tuple[str, ...]:
