@@ -1,4 +1,4 @@
-"""The steps of a recorded training: batch, epochs, number, and the time between two fetches."""
+"""The steps of a recorded training: the time between two fetches."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class StepTimes:
 
 
 def fit_steps(training: RecordedTraining, data: DataFit) -> Findings:
-    """Options of the groups ``compute`` and ``train``, without evaluation."""
+    """Options of the group ``compute``, without evaluation."""
     recorded = training.training
     if recorded is None:
         return Findings(gaps=("steps without a loader are not known: compute is left out",))
     times = step_times(training, recorded)
-    return findings([*_amount(recorded), *_compute(times)], _remarks(times))
+    return findings(_compute(times), _remarks(times))
 
 
 def step_times(training: RecordedTraining, recorded: RecordedLoader) -> StepTimes:
@@ -85,18 +85,6 @@ def _split(times: Floats) -> StepTimes:
     if far.mean() > 0.05:
         return StepTimes(times, np.zeros(0))
     return StepTimes(times[~far], times[far])
-
-
-def _amount(recorded: RecordedLoader) -> Iterator[Finding]:
-    """Batch size, epochs and steps."""
-    loader = recorded.loader
-    epochs = recorded.fetches.groupby("offset").size()
-    if loader.batch_size is not None:
-        yield Finding("train.batch_size", loader.batch_size, f"the loader has batch_size={loader.batch_size}")
-    yield Finding("train.epochs", len(epochs), f"the loader was iterated {counted(len(epochs), 'time')}")
-    if not all(epoch.exhausted for epoch in recorded.epochs):
-        steps = int(epochs.max())
-        yield Finding("train.steps", steps, f"{steps} batches were fetched in an iteration that did not reach its end")
 
 
 def _compute(times: StepTimes) -> Iterator[Finding]:
