@@ -51,7 +51,7 @@ RECIPE: dict[str, Any] = {
     },
     "access": {"pattern": "samples", "order": "shuffled"},
     "loader": {"num_workers": 1, "prefetch_factor": 3, "multiprocessing_context": "fork"},
-    "train": {"batch_size": 1, "epochs": 2},
+    "train": {"batch_size": 2, "epochs": 2},
     "compute": {"step_s": 0.002},
 }  # fmt: skip
 
