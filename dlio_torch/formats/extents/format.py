@@ -33,7 +33,7 @@ from dlio_torch.formats.extents.options import ExtentsConfig
 from dlio_torch.formats.extents.raw_files import write_raw_files
 from dlio_torch.formats.extents.reader import ExtentsReader, check_files, requests_of
 from dlio_torch.formats.extents.requests import DTYPES, Requests
-from dlio_torch.formats.extents.requests_file import kept_requests, read_requests, write_requests
+from dlio_torch.formats.extents.requests_file import kept_requests, write_requests
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 from dlio_torch.ownership.names import literal, numbers
 
@@ -132,7 +132,7 @@ class ExtentsFormat(Format):
 
     def files(self, path: Path) -> list[Path]:
         try:
-            return [path / REQUESTS, *folder_files(path, read_requests(path / REQUESTS))]
+            return [path / REQUESTS, *folder_files(path, kept_requests(str(path / REQUESTS)))]
         except DataError:  # it is named when it is read
             return [path / REQUESTS]
 
