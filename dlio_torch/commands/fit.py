@@ -33,20 +33,23 @@ def main(command: Command, launch: Launch) -> int:
     from dlio_torch.fit.recipe_text import recipe_text
     from dlio_torch.fit.recorded_training import read_training
     from dlio_torch.fit.result_folder import ResultFolder
-    from dlio_torch.fit.score import run_recipe, score
+    from dlio_torch.fit.score import run_recipe, score, without_compute
+    from dlio_torch.formats.core.recorded_samples import write_recorded_samples
 
     training = read_training(recording)
     reruns = [read_training(path) for path in _reruns(command)]
     fitted = fit_training(training)
     folder = ResultFolder.create(output, force="--force" in command.flags)
     replace_text(folder.recipe, recipe_text(fitted.findings, f"Written by `fit` from the recording {recording}."))
+    if fitted.data.replayed is not None:
+        write_recorded_samples(fitted.data.replayed, folder.requests)
     result = evidence(training, fitted)
     folder.write_json(folder.evidence, result)
     scored = None
     if "--no-score" not in command.flags:
         if "--quiet" not in command.flags:
             print("running the recipe to compare it with the recording", file=sys.stderr, flush=True)
-        emulation = run_recipe(folder, fitted.ranks)
+        emulation = run_recipe(folder, fitted.ranks, *without_compute(training.recording))
         reproduced = [_reproduced(training, fitted), *(_reproduced(rerun, fit_training(rerun)) for rerun in reruns)]
         scored = score(reproduced[0], emulation, reproduced[1:])
         folder.write_json(folder.score, {**scored.to_json(), "unexplained": result["unexplained"]})

@@ -13,9 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from dlio_torch.config.schema import FieldConfig
+from dlio_torch.errors import DataError
 from dlio_torch.fit.finding import Finding, Findings, findings
 from dlio_torch.fit.recorded_training import RecordedTraining
+from dlio_torch.fit.replayed_data import fit_replayed_data
+from dlio_torch.fit.sample_reads import SampleReads
 from dlio_torch.formats.core.inspection import Inspection, inspect_path
+from dlio_torch.formats.core.recorded_samples import RecordedSamples
 from dlio_torch.formats.core.recreation import ObservedArray, ObservedReads, Recreation, recreation
 from dlio_torch.formats.core.registry import facts
 
@@ -29,7 +33,9 @@ class DataFit:
         format: value of ``dataset.format``.
         files: paths of the recorded files of training, in the order of their samples.
         samples: number of samples in all of them.
-        inspection: of the files; ``None``: they are gone.
+        inspection: of the files; ``None``: they are gone, or no known format explains them.
+        replayed: the recorded calls of the samples; ``None``: the format generates files like the recorded ones.
+        reads: the readings of these samples; ``None`` likewise.
     """
 
     findings: Findings
@@ -37,15 +43,37 @@ class DataFit:
     files: tuple[str, ...]
     samples: int
     inspection: Inspection | None
+    replayed: RecordedSamples | None = None
+    reads: SampleReads | None = None
 
 
 def fit_data(training: RecordedTraining) -> DataFit:
-    """Finds the data set of a recorded training.
+    """Finds the data set of a recorded training; without a format that explains it, the recorded calls.
 
     Raises:
-        DataError: its files are gone or of no known format.
+        DataError: no file was read.
+    """
+    try:
+        return _known_format(training)
+    except DataError as error:
+        return _recorded_calls(training, error.message)
+
+
+def _recorded_calls(training: RecordedTraining, reason: str) -> DataFit:
+    data = fit_replayed_data(training, reason)
+    files, samples = tuple(data.samples.file_bytes), len(data.samples.samples)
+    return DataFit(data.findings, data.format, files, samples, None, data.samples, data.reads)
+
+
+def _known_format(training: RecordedTraining) -> DataFit:
+    """The data set by what its files state.
+
+    Raises:
+        DataError: its files are gone or of no known format, or it stays open how they are read.
     """
     files = _training_files(training)
+    if not any(map(os.path.exists, files)):
+        raise DataError(f"the program's files are gone ({files[0]})")
     inspection = _inspected(training, files)
     paths = _files_of(inspection)
     recreated = recreation(inspection.format, inspection.description, _observed(training, paths))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.engines.registry import all_facts
+from dlio_torch.fit.calls_without_loader import loader_of_reads
 from dlio_torch.fit.data_set import DataFit
 from dlio_torch.fit.finding import Finding, Findings, findings
 from dlio_torch.fit.recorded_training import RecordedLoader, RecordedTraining
@@ -14,7 +15,7 @@ from dlio_torch.fit.recorded_training import RecordedLoader, RecordedTraining
 def fit_loader(training: RecordedTraining, data: DataFit) -> Findings:
     """Options of the group ``loader``."""
     if training.training is None:
-        return findings(_without_loader(training))
+        return findings(loader_of_reads(training, data))
     return findings(_as_made(training.training))
 
 
@@ -44,7 +45,3 @@ def _as_made(recorded: RecordedLoader) -> Iterator[Finding]:
         yield Finding("loader.in_order", False, f"{name} has in_order=False")
     if recorded.dataset is not None and recorded.dataset.style == "datapipe":
         yield Finding("loader.style", "pipe", f"the data set {recorded.dataset.class_name} is a DataPipe")
-
-
-def _without_loader(training: RecordedTraining) -> Iterator[Finding]:
-    yield Finding("loader.num_workers", 0, "no loader was recorded, and the program's own process reads", "likely")

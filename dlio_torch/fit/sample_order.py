@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from dlio_torch.fit.calls_without_loader import order_of_reads
 from dlio_torch.fit.data_set import DataFit
 from dlio_torch.fit.finding import Finding, Findings, findings
 from dlio_torch.fit.recorded_training import RecordedLoader, RecordedTraining
@@ -17,7 +18,7 @@ def fit_order(training: RecordedTraining, data: DataFit) -> Findings:
     """Options of the group ``access``."""
     recorded = training.training
     if recorded is None:
-        return findings([Finding("access.order", "sequential", "no loader was recorded", "assumed")])
+        return findings(order_of_reads(training, data))
     if recorded.dataset is not None and recorded.dataset.style != "map":
         return findings(_stream(recorded))
     return findings(_samples(recorded, training.world_size))

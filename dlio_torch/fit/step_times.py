@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 import numpy as np
@@ -12,6 +12,7 @@ import pandas as pd
 
 from dlio_torch.compute.distributions import Distribution, StepTime
 from dlio_torch.errors import ConfigError
+from dlio_torch.fit.calls_without_loader import amount_of_reads, reads_of, seconds_of_steps
 from dlio_torch.fit.data_set import DataFit
 from dlio_torch.fit.finding import Finding, Findings, findings
 from dlio_torch.fit.recorded_training import RecordedLoader, RecordedTraining
@@ -45,9 +46,20 @@ def fit_steps(training: RecordedTraining, data: DataFit) -> Findings:
     """Options of the groups ``compute`` and ``train``, without evaluation."""
     recorded = training.training
     if recorded is None:
-        return Findings(gaps=("steps without a loader are not known: compute is left out",))
+        return _without_loader(training, data)
     times = step_times(training, recorded)
     return findings([*_amount(recorded), *_compute(times)], _remarks(times))
+
+
+def _without_loader(training: RecordedTraining, data: DataFit) -> Findings:
+    times = _split(seconds_of_steps(reads_of(training, data)))
+    # The recording does not say where a step ends: all that is known is how long the program does not read.
+    compute = [replace(finding, evidence=_of_reads(finding), confidence="likely") for finding in _compute(times)]
+    return findings([*amount_of_reads(training, data), *compute], _remarks(times))
+
+
+def _of_reads(finding: Finding) -> str:
+    return finding.evidence.replace("between two fetches", "between the reads of two batches")
 
 
 def step_times(training: RecordedTraining, recorded: RecordedLoader) -> StepTimes:
