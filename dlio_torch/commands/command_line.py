@@ -93,6 +93,7 @@ FLAGS: dict[str, Flag] = {
     "--exclude": Flag(("trace",), "leave these out", "'*.log'", many=True, path=True),
     "--method": Flag(("trace",), "preload or strace; without it what this machine offers", "strace"),
     "--limit": Flag(("trace",), "most bytes of records that a process may write", "4GiB"),
+    "--calls-only": Flag(("trace",), "record I/O calls only, not what the program asks torch for"),
     "--fail": Flag(("compare",), "exit code 4 where the component is above the limit", "worst:0.1", many=True),
     "--repeat": Flag(("compare",), "another run of A or of B, for the noise floor", "B=runs/x/2", many=True, path=True),
     "--rerun": Flag(

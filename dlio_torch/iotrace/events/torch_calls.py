@@ -264,7 +264,8 @@ class _Content:
 
     def take_indices(self, values: dict[str, Any]) -> None:
         place = (*_key(values), values["batch"])
-        self.batches += [(*place, position, index) for position, index in enumerate(values["indices"])]
+        first = values.get("position", 0)
+        self.batches += [(*place, position, index) for position, index in enumerate(values["indices"], first)]
 
     def take_arrays(self, values: dict[str, Any]) -> None:
         arrays = tuple(
