@@ -12,6 +12,7 @@ from dlio_torch.files.atomic_file import replace_text
 from dlio_torch.fit.anonymous_names import AnonymousNames, anonymous_evidence, anonymous_names
 from dlio_torch.fit.fit_evidence import evidence
 from dlio_torch.fit.fit_recording import FittedTraining, fit_training
+from dlio_torch.fit.preprocessing import with_preprocessing
 from dlio_torch.fit.recipe_text import recipe_text
 from dlio_torch.fit.recorded_training import RecordedTraining, read_training
 from dlio_torch.fit.result_folder import ResultFolder
@@ -81,7 +82,13 @@ def make_result(request: FitRequest, announce: Callable[[str], None]) -> FitResu
     fitted = fit_training(training)
     names = anonymous_names(training, fitted, [request.output.absolute()]) if request.anonymised else None
     written = _written(request, training, fitted, names)
+    announce("running an epoch of the recipe to measure its preprocessing")
+    measured = with_preprocessing(training, fitted, written.folder)
+    if measured is not fitted:
+        fitted = measured
+        written = _written(replace(request, force=True), training, fitted, names)
     if not request.scored:
+        written.folder.remove_run()
         return written
     announce("running the recipe to compare it with the recording")
     result = replace(written, score=_scored(written, training, fitted, reruns, names), notes=_notes(fitted.ranks))

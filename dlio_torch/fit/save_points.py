@@ -63,7 +63,7 @@ def interval(training: RecordedTraining, points: Sequence[SavePoint]) -> Iterato
     regular = [step for step in steps if step]
     if steps[0] == 0:
         yield Finding("checkpoint.before_first", True, "a checkpoint is saved before the first step")
-    if all(point.after_epoch for point in points if point.steps) and (every := _every(_epochs(points))):
+    if all(point.after_epoch for point in points if point.steps) and (every := multiples(_epochs(points))):
         evidence = f"{counted(len(regular), 'checkpoint')} after {_listed(_epochs(points))} epochs"
         yield Finding("checkpoint.every_epochs", every, evidence)
         return
@@ -71,9 +71,9 @@ def interval(training: RecordedTraining, points: Sequence[SavePoint]) -> Iterato
 
 
 def _by_steps(steps: Sequence[int], total: int) -> Iterator[Finding]:
-    every = _every(steps) if len(steps) > 1 or (steps and steps[0] < total) else None
+    every = multiples(steps) if len(steps) > 1 or (steps and steps[0] < total) else None
     if every is None and len(steps) > 2 and steps[-1] == total:  # regular ones, and one at the end
-        every = _every(steps[:-1])
+        every = multiples(steps[:-1])
     if every is not None:
         yield Finding("checkpoint.every_steps", every, f"checkpoints are saved after {_listed(steps)} steps")
     if steps and steps[-1] == total and (every is None or total % every):
@@ -88,8 +88,12 @@ def _epochs(points: Sequence[SavePoint]) -> list[int]:
     return sorted({point.epochs for point in points if point.steps})
 
 
-def _every(numbers: Sequence[int]) -> int | None:
-    """The interval if these are its first multiples; None if they are not."""
+def multiples(numbers: Sequence[int]) -> int | None:
+    """The number whose first multiples these are; None if they are none.
+
+    Args:
+        numbers: steps or epochs, ascending.
+    """
     if not numbers or numbers[0] == 0:
         return None
     first = numbers[0]

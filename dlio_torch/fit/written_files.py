@@ -39,7 +39,8 @@ def _writes(training: RecordedTraining, pid: int, data: set[str]) -> pd.DataFram
     calls = training.calls
     chosen = (class_codes(calls) == CLASSES.index(WRITE)) & (calls["pid"] == pid) & ~calls["file"].isin(data)
     chosen &= calls["file"].map(_is_regular).astype(bool) & (calls["start_ns"] >= training.begin_ns)
-    return calls[chosen]
+    result: pd.DataFrame = calls[chosen]
+    return result
 
 
 def _is_regular(name: object) -> bool:
