@@ -74,7 +74,7 @@ def _inspected(training: RecordedTraining, files: Sequence[str]) -> Inspection:
 
 
 def _observed(training: RecordedTraining, paths: Sequence[Path]) -> ObservedReads:
-    """What the program read of the files, and the samples that it made of them."""
+    """The reads of the program on the files, and the samples that it made of them."""
     calls = training.calls[training.calls["file"].isin([str(path) for path in paths])]
     recorded = training.training
     if recorded is None:

@@ -28,3 +28,8 @@ class Hdf5Config:
         "which empties its chunk cache; file: the file is opened for each sample, or run of samples that is read at "
         'once (with h5py.File(path) as f: f["a"][i])',
     )
+    crop: list[int] = opt(
+        [],
+        "with format=hdf5_crops: shape of a sample, which is read at a random place of each whole array; one length "
+        "for each axis of the arrays",
+    )
