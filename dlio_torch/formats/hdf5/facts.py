@@ -58,13 +58,13 @@ class Hdf5Facts(FormatFacts):
                 "samples of format hdf5 are rows of arrays, not crops",
                 f"set dataset.format=hdf5_crops, or remove {self.key('crop')}",
             )
-        for i, field in enumerate(data.fields):
-            if options.compression != "none" and not options.chunk_bytes and field.chunk is None:
-                fail(
-                    [self.key("compression"), self.key("chunk_bytes")],
-                    f"compression needs chunked arrays, but dataset.fields.{i} ({field.name}) is contiguous",
-                    f"set {self.key('chunk_bytes')}=64KiB, or {self.key('compression')}=none",
-                )
+        contiguous = bool(data.fields) and not options.chunk_bytes and all(field.chunk is None for field in data.fields)
+        if options.compression != "none" and contiguous:
+            fail(
+                [self.key("compression"), self.key("chunk_bytes")],
+                f"compression needs chunked arrays, but dataset.fields.0 ({data.fields[0].name}) is contiguous",
+                f"set {self.key('chunk_bytes')}=64KiB, or {self.key('compression')}=none",
+            )
 
     def check_decoupled(self, config: Config, fail: Fail) -> None:
         if config.dataset.of(Hdf5Config).compression == "lzf":
