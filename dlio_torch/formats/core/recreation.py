@@ -6,7 +6,7 @@ opened) follows from the program's samples and its calls.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from dlio_torch.formats.core.registry import facts, load_function
 if TYPE_CHECKING:
     import pandas as pd
 
+_HALVINGS = 12
 _READS = ("read", "pread", "readv", "preadv")
 
 
@@ -139,3 +140,17 @@ def compressibility(content_bytes: int, stored_bytes: int) -> float:
         stored_bytes: its size in the file.
     """
     return round(min(max(1 - stored_bytes / content_bytes, 0.0), 1.0), 3) if content_bytes else 0.0
+
+
+def fitted_compressibility(ratio: float, stored_share: Callable[[float], float]) -> float:
+    """Share of constant content at which a trial has a wanted compression ratio; 0 if random content is smaller.
+
+    Args:
+        ratio: stored bytes / bytes in memory.
+        stored_share: the ratio of a trial with a share of constant content.
+    """
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if stored_share(middle) > ratio else (low, middle)
+    return round((low + high) / 2, 4) if low > 0 else 0.0

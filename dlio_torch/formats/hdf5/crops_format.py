@@ -23,8 +23,8 @@ from dlio_torch.formats.core.batch import ArraySpec, Sample
 from dlio_torch.formats.core.format import FileInfo, Format
 from dlio_torch.formats.core.reader import Reader
 from dlio_torch.formats.hdf5.crops_reader import FIRST_SAMPLE, START, CropReader, crop_start
-from dlio_torch.formats.hdf5.format import Hdf5Format
 from dlio_torch.formats.hdf5.options import Hdf5Config
+from dlio_torch.formats.hdf5.volumes import Volumes
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 
@@ -43,7 +43,7 @@ class Hdf5CropsFormat(Format):
         self._shape = tuple(config.fields[0].shape)
         self._crop = tuple(self.options.crop)
         rows = [replace(field, shape=field.shape[1:]) for field in config.fields]
-        self._volumes = Hdf5Format(replace(config, fields=rows, samples_per_file=self._shape[0]), seed)
+        self._volumes = Volumes(replace(config, fields=rows, samples_per_file=self._shape[0]), seed)
 
     def specs(self) -> list[ArraySpec]:
         start = ArraySpec(START, np.dtype(np.int64), (len(self._crop),))

@@ -38,6 +38,7 @@ from dlio_torch.formats.hdf5.writer import write_array
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 _EXTENTS_CHUNK = 1024
+_OF_READING = ("chunk_cache_bytes", "driver", "reopen", "crop")  # another value reads the same file
 _TRIAL_BYTES = 256 << 10
 
 
@@ -75,7 +76,7 @@ class Hdf5Format(Format):
 
     def layout_options(self) -> dict[str, Any]:
         options = super().layout_options()
-        for key in ("chunk_cache_bytes", "driver", "reopen", "crop"):  # of reading: another value reads the same file
+        for key in _OF_READING:
             del options[key]
         options["fields"] = [{k: v for k, v in field.items() if k != "select"} for field in options["fields"]]
         return options

@@ -127,6 +127,12 @@ def _extents(path: Path, names: Sequence[str]) -> dict[str, tuple[Ints, Ints]]:
     return extents
 
 
+def chunk_sizes(path: Path, name: str) -> Ints:
+    """Bytes of each stored chunk of an array; empty: it has none."""
+    starts, ends = _extents(path, [name]).get(name, (np.empty(0, np.int64),) * 2)
+    return ends - starts
+
+
 def _stored(array: h5py.Dataset) -> tuple[Ints, Ints]:
     """Offsets and sizes of the pieces of an array."""
     pieces: list[tuple[int, int]] = []

@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dlio_torch.config.schema import FieldConfig
 from dlio_torch.formats.core.data_description import DataDescription, StoredArray
-from dlio_torch.formats.core.recreation import ObservedReads, Recreation, compressibility
-from dlio_torch.formats.hdf5.observed_arrays import array_opens, crop_of, names_read
+from dlio_torch.formats.core.recreation import ObservedReads, Recreation, compressibility, fitted_compressibility
+from dlio_torch.formats.hdf5.observed_arrays import array_opens, chunk_sizes, crop_of, names_read
 from dlio_torch.formats.hdf5.options import Hdf5Config
+from dlio_torch.formats.hdf5.volumes import volume_ratio
 
 _GZIP = re.compile(r"gzip (\d)")
 _LZF = "lzf"
@@ -32,7 +35,7 @@ def recreate(description: DataDescription, reads: ObservedReads) -> Recreation:
     crop = crop_of(arrays, reads)
     if crop is None:
         return Recreation(tuple(fields), options, evidence=evidence, differences=differences)
-    options["crop"] = list(crop)
+    options |= {"crop": list(crop), **_spread(arrays[0], options, reads.files[0])}
     evidence["crop"] = f"batches hold boxes of {_by(crop)} out of arrays of {_by(arrays[0].shape or ())}"
     whole = tuple(replace(entry, shape=list(stored[entry.name].shape or ())) for entry in fields)
     return Recreation(
@@ -41,6 +44,19 @@ def recreate(description: DataDescription, reads: ObservedReads) -> Recreation:
 
 
 _SAME_PLACES = "crops lie at the same places in each epoch"
+
+
+def _spread(array: StoredArray, options: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Mean and standard deviation of the constant content, so that chunks of whole arrays have sizes like these."""
+    sizes = chunk_sizes(path, array.name)
+    if not options.get("compressibility") or not len(sizes) or not array.chunks:
+        return {}
+    whole = int(np.prod(array.chunks)) * np.dtype(array.dtype).itemsize
+    level = options.get("compression_level", Hdf5Config().compression_level)
+    trial = partial(volume_ratio, array.dtype, array.chunks, level)
+    mean = fitted_compressibility(float(sizes.mean()) / whole, trial)
+    less = fitted_compressibility(float(sizes.mean() + sizes.std()) / whole, trial)
+    return {"compressibility": mean, "compressibility_stdev": round(abs(mean - less), 4)}
 
 
 def _fields(
