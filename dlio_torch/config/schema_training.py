@@ -23,7 +23,9 @@ class ComputeConfig:
     step_s: float = opt(0.0, "mean compute time of a training step", unit="s", minimum=0)
     stdev_s: float = opt(0.0, "standard deviation of the compute time of a training step", unit="s", minimum=0)
     distribution: Literal["constant", "normal", "lognormal", "uniform", "gamma", "exponential"] = opt(
-        "constant", "distribution of the compute time of a training step"
+        "constant",
+        "distribution of the compute time of a training step; exponential: no time is below mean minus stdev_s, and "
+        "with stdev_s=0 it begins at 0",
     )
     threads: int = opt(1, "with mode=spin: threads that are busy during a step", minimum=1, maximum=MOST_THREADS)
     eval_step_s: float = opt(0.0, "mean compute time of an evaluation step", unit="s", minimum=0)
