@@ -193,10 +193,10 @@ def _compute(config: Config, check: ConfigCheck) -> None:
             "a constant step time has no standard deviation",
             "set compute.distribution=normal, or compute.stdev_s=0",
         )
-    if compute.stdev_s and compute.distribution == "exponential":
+    if compute.stdev_s > compute.step_s and compute.distribution == "exponential":
         check.fail(
-            keys,
-            "the standard deviation of an exponential distribution always equals the mean",
+            [*keys, "compute.step_s"],
+            "the standard deviation of an exponential distribution is at most the mean",
             "set compute.distribution=gamma, or compute.stdev_s=0",
         )
 

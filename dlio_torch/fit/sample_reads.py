@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from dlio_torch.fit.data_files import training_files
 from dlio_torch.fit.recorded_training import RecordedTraining
 from dlio_torch.iotrace.events.call_names import CLASSES, CLOSE, OPEN, READ, WRITE, class_codes
 from dlio_torch.units import counted, format_duration
@@ -105,21 +106,22 @@ def sample_reads(training: RecordedTraining) -> SampleReads:
     calls = training.calls[training.calls["file"].isin(files)]
     calls = calls.sort_values("start_ns", kind="stable").reset_index(drop=True)
     calls["file"] = calls["file"].cat.set_categories(files)  # codes in the order of names
-    if training.training is not None and (calls["sample"] >= 0).any():
-        return _of_loader(calls)
+    dataset = training.training.dataset if training.training is not None else None
+    if dataset is not None and ((calls["sample"] >= 0) & (calls["dataset"] == dataset.id)).any():
+        return _of_loader(calls, dataset.id)
     return _of_pauses(_Table.of(calls))
 
 
 def read_only(training: RecordedTraining) -> list[str]:
-    """Files of the samples that the program does not write itself, as it does with temporary files."""
-    calls = training.calls
+    """Files of training samples that the program does not write itself, as it does with temporary files."""
+    calls, files = training.calls, training_files(training)
     written = calls[class_codes(calls) == CLASSES.index(WRITE)]["file"].unique()
-    return [name for name in training.data_files if name not in set(map(str, written))] or training.data_files
+    return [name for name in files if name not in set(map(str, written))] or files
 
 
-def _of_loader(calls: pd.DataFrame) -> SampleReads:
-    """Readings of samples that have an index."""
-    of_sample = calls[calls["sample"] >= 0]
+def _of_loader(calls: pd.DataFrame, dataset: int) -> SampleReads:
+    """Readings of the samples of a data set, that have an index."""
+    of_sample = calls[(calls["sample"] >= 0) & (calls["dataset"] == dataset)]
     keys = ["rank", "pid", "dataset", "sample", "reading"]
     groups = [np.asarray(rows.index, np.int64) for _, rows in of_sample.groupby(keys, sort=False)]
     groups.sort(key=lambda rows: int(rows[0]))

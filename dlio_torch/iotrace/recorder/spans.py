@@ -21,7 +21,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +120,27 @@ class Recorder:
                 return
             slot = next(slots, -1)
         RECORD.pack_into(buffer, slot, start_ns, end_ns, offset, bytes, step, file_id, tid, op_id)
+
+    def adder(self, op: str, file: str) -> Callable[[int, int, int, int], None]:
+        """A function that adds spans of one operation and file in half the time of :meth:`add`.
+
+        It takes begin, end, step and offset.  Only this thread may call it, and not after a fork.
+        """
+        try:
+            tid, op_id, file_id = self._introduce(op, file) if self.enabled else _DROPPED
+        except OSError as error:
+            self._end_early(error)
+        pack, slow = RECORD.pack_into, self.add
+
+        def add(start_ns: int, end_ns: int, step: int, offset: int) -> None:
+            slots, buffer = self._segment
+            slot = next(slots, -1)
+            if slot < 0 or not self.enabled:
+                slow(op, start_ns, end_ns, step=step, file=file, offset=offset)
+            else:
+                pack(buffer, slot, start_ns, end_ns, offset, -1, step, file_id, tid, op_id)
+
+        return add
 
     def keep(self, count: int) -> bool:
         """Reserves budget for ``count`` records that are added later, within :meth:`kept`.
