@@ -1,4 +1,4 @@
-"""The steps of a recorded training: batch, epochs, number, and the time between fetches."""
+"""The steps of a recorded training: the time between two fetches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from dlio_torch.compute.distributions import Distribution, StepTime
 from dlio_torch.errors import ConfigError
-from dlio_torch.fit.calls_without_loader import amount_of_reads, reads_of, seconds_of_steps
+from dlio_torch.fit.calls_without_loader import reads_of, seconds_of_steps
 from dlio_torch.fit.data_set import DataFit
 from dlio_torch.fit.finding import Finding, Findings, findings
 from dlio_torch.fit.recorded_training import RecordedLoader, RecordedTraining
@@ -45,12 +45,12 @@ class StepTimes:
 
 
 def fit_steps(training: RecordedTraining, data: DataFit) -> Findings:
-    """Options of the groups ``compute`` and ``train``, without evaluation."""
+    """Options of the group ``compute``, without evaluation."""
     recorded = training.training
     if recorded is None:
         return _without_loader(training, data)
     times = step_times(training, recorded)
-    return findings([*_amount(recorded), *_compute(times, training.world_size)], _remarks(times))
+    return findings(_compute(times, training.world_size), _remarks(times))
 
 
 def _without_loader(training: RecordedTraining, data: DataFit) -> Findings:
@@ -58,7 +58,7 @@ def _without_loader(training: RecordedTraining, data: DataFit) -> Findings:
     # The recording does not say where a step ends: all that is known is how long the program does not read.
     values = _compute(times, training.world_size)
     compute = [replace(finding, evidence=_of_reads(finding), confidence="likely") for finding in values]
-    return findings([*amount_of_reads(training, data), *compute], _remarks(times))
+    return findings(compute, _remarks(times))
 
 
 def _of_reads(finding: Finding) -> str:
@@ -97,18 +97,6 @@ def _split(times: Floats) -> StepTimes:
     if far.mean() > 0.05:
         return StepTimes(times, np.zeros(0))
     return StepTimes(times[~far], times[far])
-
-
-def _amount(recorded: RecordedLoader) -> Iterator[Finding]:
-    """Batch size, epochs and steps."""
-    loader = recorded.loader
-    epochs = recorded.fetches.groupby("offset").size()
-    if loader.batch_size is not None:
-        yield Finding("train.batch_size", loader.batch_size, f"the loader has batch_size={loader.batch_size}")
-    yield Finding("train.epochs", len(epochs), f"the loader was iterated {counted(len(epochs), 'time')}")
-    if not all(epoch.exhausted for epoch in recorded.epochs):
-        steps = int(epochs.max())
-        yield Finding("train.steps", steps, f"{steps} batches were fetched in an iteration that did not reach its end")
 
 
 def _compute(times: StepTimes, ranks: int) -> Iterator[Finding]:
