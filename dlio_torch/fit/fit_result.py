@@ -12,11 +12,13 @@ from dlio_torch.files.atomic_file import replace_text
 from dlio_torch.fit.anonymous_names import AnonymousNames, anonymous_evidence, anonymous_names
 from dlio_torch.fit.fit_evidence import evidence
 from dlio_torch.fit.fit_recording import FittedTraining, fit_training
+from dlio_torch.fit.preprocessing import with_preprocessing
 from dlio_torch.fit.recipe_text import recipe_text
 from dlio_torch.fit.recorded_training import RecordedTraining, read_training
 from dlio_torch.fit.result_folder import ResultFolder
-from dlio_torch.fit.score import Score, reproduced_part, run_recipe, score
+from dlio_torch.fit.score import Score, reproduced_part, run_recipe, score, without_compute
 from dlio_torch.fit.unusable_recordings import refuse_other_program
+from dlio_torch.formats.core.recorded_samples import write_recorded_samples
 from dlio_torch.units import counted
 
 
@@ -81,7 +83,13 @@ def make_result(request: FitRequest, announce: Callable[[str], None]) -> FitResu
     fitted = fit_training(training)
     names = anonymous_names(training, fitted, [request.output.absolute()]) if request.anonymised else None
     written = _written(request, training, fitted, names)
+    announce("running an epoch of the recipe to measure its preprocessing")
+    measured = with_preprocessing(training, fitted, written.folder)
+    if measured is not fitted:
+        fitted = measured
+        written = _written(replace(request, force=True), training, fitted, names)
     if not request.scored:
+        written.folder.remove_run()
         return written
     announce("running the recipe to compare it with the recording")
     result = replace(written, score=_scored(written, training, fitted, reruns, names), notes=_notes(fitted.ranks))
@@ -108,6 +116,8 @@ def _written(
         title = "Written by `fit` from a recording, whose names are replaced by numbers."
     folder = ResultFolder.create(request.output, force=request.force)
     replace_text(folder.recipe, recipe_text(fitted.findings, title))
+    if fitted.data.replayed is not None:
+        write_recorded_samples(fitted.data.replayed, folder.requests)
     folder.write_json(folder.evidence, figures)
     return FitResult(folder, fitted, figures)
 
@@ -122,7 +132,7 @@ def _scored(
     """Runs the recipe and compares the run with the part of the recording that the recipe reproduces."""
     folder = result.folder
     try:
-        emulation = run_recipe(folder, fitted.ranks)
+        emulation = run_recipe(folder, fitted.ranks, *without_compute(training.recording))
         recording = reproduced_part(training.recording, fitted.findings.files)
         repeats = [reproduced_part(rerun.recording, fit_training(rerun).findings.files) for rerun in reruns]
         result_score = score(recording, emulation, repeats)
