@@ -1,4 +1,4 @@
-"""Trains on volumes in train/, evaluates on those in val/ after each epoch, and keeps the newest state by torch.save."""
+"""Trains on volumes in train/, evaluates on those in val/ after each epoch, and saves the state by torch.save."""
 
 from __future__ import annotations
 
