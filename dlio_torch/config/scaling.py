@@ -108,7 +108,7 @@ def _count(config: Config, files: int, per_file: int, batch: int, world_size: in
 
     if config.access.partition == "none":
         share = files * per_file
-    elif config.access.partition == "files":
+    elif config.access.partition == "files" and not config.access.block_samples:
         share = part(files, world_size) * per_file
     else:
         share = part(files * per_file, world_size)

@@ -39,6 +39,12 @@ class AccessConfig:
         "samples per library call; sample: one; block: a run of consecutive samples; file: a whole file, kept"
         " in memory until its samples are used",
     )
+    block_samples: int = opt(
+        0,
+        "with pattern=stream and unit=block: consecutive samples of a file, such as a row group, that are dealt to "
+        "ranks and workers, shuffled, and read like a file of their own, each with an open of the file",
+        minimum=0,
+    )
     shard: Literal["before_shuffle", "after_shuffle"] = opt(
         "before_shuffle",
         "distribution of a stream's files to ranks; before_shuffle: once; after_shuffle: again after the "

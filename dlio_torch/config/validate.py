@@ -83,7 +83,8 @@ def check_world(
     if data.path is None:
         num_files = data.num_files if num_files is None else num_files
         num_samples = data.num_files * data.samples_per_file if num_samples is None else num_samples
-    if config.access.partition == "files" and num_files is not None and num_files < world_size:
+    is_by_files = config.access.partition == "files" and not config.access.block_samples
+    if is_by_files and num_files is not None and num_files < world_size:
         check.fail(
             ["access.partition", "dataset.num_files" if data.path is None else "dataset.path"],
             f"{num_files} file{'' if num_files == 1 else 's'} are too few to give each of {ranks} a file",
@@ -130,7 +131,7 @@ def _check_share(check: ConfigCheck, world_size: int, num_samples: int, num_file
                 f"set train.batch_size={max(1, fits)} or less, or provide more samples",
             )
         return
-    if access.partition == "files" and num_files:
+    if access.partition == "files" and num_files and not access.block_samples:
         share = num_files // world_size * (num_samples // num_files)
     elif access.partition != "none":
         share = num_samples // world_size

@@ -16,8 +16,9 @@ from dlio_torch.fit.preprocessing import with_preprocessing
 from dlio_torch.fit.recipe_text import recipe_text
 from dlio_torch.fit.recorded_training import RecordedTraining, read_training
 from dlio_torch.fit.result_folder import ResultFolder
-from dlio_torch.fit.score import Score, reproduced_part, run_recipe, score
+from dlio_torch.fit.score import Score, reproduced_part, run_recipe, score, without_compute
 from dlio_torch.fit.unusable_recordings import refuse_other_program
+from dlio_torch.formats.core.recorded_samples import write_recorded_samples
 from dlio_torch.units import counted
 
 
@@ -115,6 +116,8 @@ def _written(
         title = "Written by `fit` from a recording, whose names are replaced by numbers."
     folder = ResultFolder.create(request.output, force=request.force)
     replace_text(folder.recipe, recipe_text(fitted.findings, title))
+    if fitted.data.replayed is not None:
+        write_recorded_samples(fitted.data.replayed, folder.requests)
     folder.write_json(folder.evidence, figures)
     return FitResult(folder, fitted, figures)
 
@@ -129,18 +132,18 @@ def _scored(
     """Runs the recipe and compares the run with the part of the recording that the recipe reproduces."""
     folder = result.folder
     try:
-        emulation = run_recipe(folder, fitted.ranks)
+        emulation = run_recipe(folder, fitted.ranks, *without_compute(training.recording))
         recording = reproduced_part(training.recording, fitted.findings.files)
         repeats = [reproduced_part(rerun.recording, fit_training(rerun).findings.files) for rerun in reruns]
-        found = score(recording, emulation, repeats)
+        result_score = score(recording, emulation, repeats)
     except KeyboardInterrupt as interrupt:
         folder.remove_run()
         interrupt.args = (f"the recipe is written, without a score: {folder.recipe}",)
         raise
     if names is None:
-        return found
+        return result_score
     folder.remove_run()  # it holds names of this machine
-    return names.score(found)
+    return names.score(result_score)
 
 
 def _notes(ranks: int) -> tuple[str, ...]:

@@ -63,8 +63,8 @@ class RecordedTraining:
     Attributes:
         recording: without calls on files of the program and of the system.
         torch: what torch was asked for; without loaders if the import hook could not enter.
-        calls: the I/O calls of ``recording``; further columns ``sample`` (index, -1: none), ``dataset`` (id, -1) and
-            ``batch`` (-1).
+        calls: the I/O calls of ``recording``; further columns ``sample`` (index, -1: none), ``dataset`` (id, -1),
+            ``batch`` (-1) and ``reading`` (number of the span ``sample``, -1).
         training: the loader of training; ``None``: none was recorded.
         evaluation: the loader of evaluation; ``None``: none was recorded.
         world_size: number of ranks.
@@ -131,7 +131,7 @@ def files_of_samples(training: RecordedTraining) -> list[str]:
 
 
 def with_samples(recording: Recording) -> pd.DataFrame:
-    """The I/O calls of a recording with the columns ``sample``, ``dataset`` and ``batch``."""
+    """The I/O calls of a recording with the columns ``sample``, ``dataset``, ``batch`` and ``reading``."""
     calls, spans = recording.io.reset_index(drop=True), recording.spans
     samples = spans[spans["op"] == "sample"]
     owner = _owners(calls, samples)
@@ -139,6 +139,7 @@ def with_samples(recording: Recording) -> pd.DataFrame:
         "sample": samples["offset"].to_numpy(),
         "dataset": np.array([_number(name) for name in samples["file"]], dtype=np.int64),
         "batch": samples["step"].to_numpy(),
+        "reading": np.arange(len(samples), dtype=np.int64),
     }
     known = owner >= 0
     for name, values in columns.items():

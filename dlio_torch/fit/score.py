@@ -122,6 +122,14 @@ def run_recipe(folder: ResultFolder, ranks: int, *overrides: str) -> Path:
     return folder.emulation
 
 
+def without_compute(recording: Recording) -> tuple[str, ...]:
+    """Overrides with which the compared run leaves compute out, if nothing that is compared depends on it.
+
+    A log of another tool has no record of compute, and is often of a run that took hours.
+    """
+    return () if recording.kind in ("trace", "run") else ("compute.mode=none",)
+
+
 def reproduced_part(recording: Recording, files: Iterable[str]) -> Recording:
     """The recording without calls on other files; those are counted as unexplained, and not compared.
 

@@ -1,4 +1,4 @@
-"""The steps of a recorded training: batch, epochs, number, and the time between fetches."""
+"""The steps of a recorded training: the time between two fetches."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from dlio_torch.compute.distributions import Distribution, StepTime
 from dlio_torch.errors import ConfigError
+from dlio_torch.fit.calls_without_loader import reads_of, seconds_of_steps
 from dlio_torch.fit.data_set import DataFit
 from dlio_torch.fit.finding import Finding, Findings, findings
 from dlio_torch.fit.recorded_training import RecordedLoader, RecordedTraining
@@ -44,12 +45,24 @@ class StepTimes:
 
 
 def fit_steps(training: RecordedTraining, data: DataFit) -> Findings:
-    """Options of the groups ``compute`` and ``train``, without evaluation."""
+    """Options of the group ``compute``, without evaluation."""
     recorded = training.training
     if recorded is None:
-        return Findings(gaps=("steps without a loader are not known: compute is left out",))
+        return _without_loader(training, data)
     times = step_times(training, recorded)
-    return findings([*_amount(recorded), *_compute(times, training.world_size)], _remarks(times))
+    return findings(_compute(times, training.world_size), _remarks(times))
+
+
+def _without_loader(training: RecordedTraining, data: DataFit) -> Findings:
+    times = _split(seconds_of_steps(reads_of(training, data)))
+    # The recording does not say where a step ends: all that is known is how long the program does not read.
+    values = _compute(times, training.world_size)
+    compute = [replace(finding, evidence=_of_reads(finding), confidence="likely") for finding in values]
+    return findings(compute, _remarks(times))
+
+
+def _of_reads(finding: Finding) -> str:
+    return finding.evidence.replace("between two fetches", "between the reads of two batches")
 
 
 def step_times(training: RecordedTraining, recorded: RecordedLoader) -> StepTimes:
@@ -86,18 +99,6 @@ def _split(times: Floats) -> StepTimes:
     return StepTimes(times[~far], times[far])
 
 
-def _amount(recorded: RecordedLoader) -> Iterator[Finding]:
-    """Batch size, epochs and steps."""
-    loader = recorded.loader
-    epochs = recorded.fetches.groupby("offset").size()
-    if loader.batch_size is not None:
-        yield Finding("train.batch_size", loader.batch_size, f"the loader has batch_size={loader.batch_size}")
-    yield Finding("train.epochs", len(epochs), f"the loader was iterated {counted(len(epochs), 'time')}")
-    if not all(epoch.exhausted for epoch in recorded.epochs):
-        steps = int(epochs.max())
-        yield Finding("train.steps", steps, f"{steps} batches were fetched in an iteration that did not reach its end")
-
-
 def _compute(times: StepTimes, ranks: int) -> Iterator[Finding]:
     """Distribution of step times."""
     if not len(times.usual):
@@ -111,7 +112,8 @@ def _compute(times: StepTimes, ranks: int) -> Iterator[Finding]:
         yield Finding("compute.distribution", "constant", f"they differ by {stdev / mean:.1%} only" if mean else "none")
         return
     name, distance = best_distribution(times.usual)
-    yield Finding("compute.stdev_s", round(stdev, 6), f"standard deviation of {count}")
+    if name != "exponential":  # whose standard deviation is its mean
+        yield Finding("compute.stdev_s", round(stdev, 6), f"standard deviation of {count}")
     evidence = f"Kolmogorov-Smirnov distance {distance:.2f}, the smallest of all distributions"
     yield Finding("compute.distribution", name, evidence, "likely")
 
