@@ -1,4 +1,4 @@
-"""Plain programs are recorded, and the run of the fitted recipe does the same I/O."""
+"""Plain programs that save and evaluate are recorded, and the run of the fitted recipe does the same I/O."""
 
 from __future__ import annotations
 
