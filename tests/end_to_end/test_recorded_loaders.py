@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -240,6 +241,13 @@ def test_workers_that_are_copies_and_a_cleared_environment(tmp_path: Path) -> No
         samples = spans[(spans["op"] == "sample") & (spans["pid"] == worker.pid)].sort_values("start_ns")
         assert samples.groupby("step")["offset"].apply(list).tolist() == printed[0]
         assert set(samples["file"]) == {f"dataset {loader.dataset}"}
+
+
+def test_a_program_without_a_loader(tmp_path: Path) -> None:
+    calls = recorded("without_loader", tmp_path).calls
+    assert [(process.role, process.loader) for process in calls.processes] == [("trainer", None)]
+    assert calls.processes[0].torch == metadata.version("torch")
+    assert (calls.loaders, calls.notes) == ((), ())
 
 
 def test_errors_look_as_without_the_hook(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ def patch_iterators(module: ModuleType, recorder: TorchRecorder) -> None:
     base.__next__ = _next(base.__next__, recorder)
     base._next_index = _next_index(base._next_index, recorder)
     _patch_begin(module, recorder, "_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter")
+    recorder.announce()
 
 
 def patch_stateful_iterators(module: ModuleType, recorder: TorchRecorder) -> None:

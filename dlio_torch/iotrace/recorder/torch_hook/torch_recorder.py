@@ -120,6 +120,14 @@ class TorchRecorder:
             self._is_described = True
             self._facts.write_line(descriptions.json_text(self._process()))
 
+    def announce(self) -> None:
+        """Writes a first description of a process that is no child of another: it may never use a loader."""
+        if multiprocessing.parent_process() is None:
+            try:
+                self._facts.write_line(descriptions.json_text(self._process()))
+            except Exception as error:
+                self.fail(error)
+
     def note(self, text: str) -> None:
         """Writes a note."""
         self.fact({"kind": "note", "text": text})
@@ -159,7 +167,7 @@ class TorchRecorder:
     def end_dead_iterations(self, *, all_of_them: bool = False) -> None:
         """Ends the iterations whose iterators are gone."""
         for iteration in list(self.iterations):
-            if all_of_them or not iteration.is_alive():
+            if all_of_them or iteration.has_ended or not iteration.is_alive():
                 iteration.end(exhausted=False)
                 self.iterations.remove(iteration)
 
