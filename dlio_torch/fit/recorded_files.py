@@ -96,4 +96,3 @@ def _largest_kind(files: Sequence[str]) -> str:
         path = Path(name)
         sizes[path.suffix] = sizes.get(path.suffix, 0) + (path.stat().st_size if path.is_file() else 0)
     return max(sizes, key=lambda suffix: sizes[suffix])
-
