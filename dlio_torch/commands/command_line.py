@@ -100,6 +100,7 @@ FLAGS: dict[str, Flag] = {
         ("fit",), "another recording of the same program, for the noise floor", "rec2", many=True, path=True
     ),
     "--no-score": Flag(("fit",), "do not run the recipe to compare it with the recording"),
+    "--anonymise": Flag(("fit",), "no names of files, hosts, users, programs or arrays in the result"),
     "--files": Flag(("compare",), "which file of B stands for which of A", "a.h5=b.h5", many=True),
     "--per-rank": Flag(("compare",), "compare rank by rank"),
     "--scale-free": Flag(("compare",), "leave the amount out: shares and rates instead of counts"),

@@ -7,6 +7,7 @@ from dlio_torch.config.extensions import unread_options
 from dlio_torch.config.fields import leaves, lookup
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate_model import check_job_ranks
+from dlio_torch.config.validate_tensors import check_tensors
 from dlio_torch.units import counted
 
 _LAYOUT = "checkpoint.layout"
@@ -51,6 +52,8 @@ def check_layout(config: Config, fail: Fail) -> None:
         _check_torch_save(config, fail)
     elif layout == "dcp":
         check_dcp(config, fail)
+    if config.checkpoint.tensors:
+        check_tensors(config, fail)
 
 
 def check_read_options(config: Config, fail: Fail) -> None:
@@ -133,7 +136,7 @@ def _check_torch_save(config: Config, fail: Fail) -> None:
             "the state has the size that the described model gives it, and cannot have another one",
             "set checkpoint.state_bytes=0, or model.hidden_size=0 and the other sizes of model likewise",
         )
-    if not config.model.described and not config.checkpoint.state_bytes:
+    if not (config.model.described or config.checkpoint.state_bytes or config.checkpoint.tensors):
         fail(
             [_LAYOUT, "checkpoint.state_bytes"],
             "the checkpoint has a state of 0 bytes",
@@ -216,7 +219,8 @@ def check_restoring_ranks(config: Config, world_size: int, fail: Fail) -> None:
 
 
 def _check_job(config: Config, fail: Fail) -> None:
-    _check_described(config, fail)
+    if not config.checkpoint.tensors:
+        _check_described(config, fail)
     if config.parallel.zero:
         fail(
             ["checkpoint.layout", "parallel.zero"],

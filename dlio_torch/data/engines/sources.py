@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -93,18 +92,13 @@ class Loading:
             check = self._stream(manifest).check if self._verify else None
             return self._pipe(plan, start, specs, self._preprocess, check)
         dataset = self._dataset(manifest)
-        if not self._config.loader.num_workers or self._inherits():  # else a worker opens its own
-            dataset.open_first()
+        if not self._config.loader.num_workers or self._config.loader.opened_by == "main":
+            dataset.open_first()  # else a worker opens its own
         if not self._config.loader.in_memory:
             return CatchingDataset(dataset, self._recorder)
         loaded = InMemoryDataset(dataset, _wanted(plan, epochs), self._recorder)
         self._took(loaded.nbytes())
         return CatchingDataset(loaded, self._recorder)
-
-    def _inherits(self) -> bool:
-        """Whether workers are forked, and take the files that were opened before."""
-        method = self._config.loader.multiprocessing_context or multiprocessing.get_start_method()
-        return method == "fork" and self._format.inherited_by_workers
 
     def replayed(self, manifest: Manifest, plan: Plan) -> Source:
         """Creates the replacement of :meth:`source` if ``loader.replay`` is ``samples`` or ``batches``.
@@ -153,6 +147,7 @@ class Loading:
             preprocess=self._preprocess,
             max_open_files=max_open_files or config.loader.max_open_files,
             verify=self._verify,
+            inherited=config.loader.opened_by == "main",
         )
 
     def _by_mpiio(self, manifest: Manifest, plan: Plan, meeting: Meeting) -> BatchSource:

@@ -50,10 +50,6 @@ class ArrowFormat(TableFormat):
         super().__init__(config, seed)
         self._compressibility = self.options.compressibility
 
-    @property
-    def inherited_by_workers(self) -> bool:
-        return self.options.memory_map
-
     def look_at_shapes(self, path: Path) -> None:
         """Reads the descriptions of a saved data set; a file of another folder is opened."""
         if not look_at_descriptions(path.parent):

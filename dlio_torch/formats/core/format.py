@@ -91,11 +91,6 @@ class Format(ABC):
         self.config = config
         self.seed = seed
 
-    @property
-    def inherited_by_workers(self) -> bool:
-        """Whether files are opened before the workers start, which inherit them: mappings need no position."""
-        return False
-
     # --- what a sample is ---
 
     @abstractmethod

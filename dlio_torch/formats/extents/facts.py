@@ -27,6 +27,8 @@ class ExtentsFacts(FormatFacts):
     options: ClassVar[type | None] = ExtentsConfig
     suffixes: ClassVar[tuple[str, ...]] = (".extents",)
     describe: ClassVar[str] = "dlio_torch.formats.extents.describe:describe"
+    replay: ClassVar[str] = "dlio_torch.formats.extents.recorded_calls:write_recorded_calls"
+    replay_option: ClassVar[str] = "requests"
     tool_files: ClassVar[tuple[str, ...]] = (REQUESTS,)
 
     def plain_ranges(self, config: Config) -> bool:

@@ -30,7 +30,7 @@ from dlio_torch.formats.extents.facts import FILES, REQUESTS
 from dlio_torch.formats.extents.folder_plan import FolderPlan, copy_of, folder_files, plan_folder
 from dlio_torch.formats.extents.layout import folder_layout
 from dlio_torch.formats.extents.options import ExtentsConfig
-from dlio_torch.formats.extents.raw_files import write_raw_files
+from dlio_torch.formats.extents.raw_files import write_raw_files, written_bytes
 from dlio_torch.formats.extents.reader import ExtentsReader, check_files, requests_of
 from dlio_torch.formats.extents.requests import DTYPES, Requests
 from dlio_torch.formats.extents.requests_file import kept_requests, write_requests
@@ -112,7 +112,7 @@ class ExtentsFormat(Format):
         if not self.options.requests:
             return self.sample_bytes()
         table = sum(getattr(self._plan.requests, name).nbytes + _HEADERS for name in DTYPES)
-        return float(self._plan.file_bytes + table) / self.config.samples_per_file
+        return float(written_bytes(self._plan.requests) + table) / self.config.samples_per_file
 
     def sharing(self) -> float:
         if not self.options.requests:

@@ -77,10 +77,6 @@ class TokensFormat(Format):
                 hint="set more and smaller files, or dataset.tokens.header=none",
             )
 
-    @property
-    def inherited_by_workers(self) -> bool:
-        return self.options.memory_map and self.options.reopen == "none"
-
     # --- what a sample is ---
 
     def specs(self) -> list[ArraySpec]:

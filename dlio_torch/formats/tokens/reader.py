@@ -113,6 +113,8 @@ class MappedReader(TokensReader):
     def __init__(self, path: Path, options: TokensConfig) -> None:
         super().__init__(path, options)
         self._by_batch = options.reopen == "batch"
+        if not self._by_batch:
+            self._map = self._mapped()
 
     def _count(self) -> int:
         """A file that stays mapped is mapped now, and has as many tokens as its mapping."""

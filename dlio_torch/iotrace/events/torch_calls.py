@@ -16,6 +16,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from dlio_torch.iotrace.events.call_names import printable
+from dlio_torch.iotrace.events.state_item import StateItem, state_item
 from dlio_torch.iotrace.events.torch_call_lines import TorchLine, take_lines
 
 BATCH_COLUMNS = ("rank", "pid", "loader", "epoch", "batch", "position", "index")
@@ -175,6 +176,7 @@ class SavedState(ProcessFact):
         end_ns: end of the call.
         tensors: number of tensors.
         bytes: bytes of their storages, each counted once.
+        state: its tensors and other values, in its order; empty if they are not known.
     """
 
     kind: Literal["save", "load"]
@@ -184,6 +186,7 @@ class SavedState(ProcessFact):
     end_ns: int
     tensors: int
     bytes: int
+    state: tuple[StateItem, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -251,7 +254,8 @@ class _Content:
     def take(self, line: TorchLine) -> None:
         """Adds a line; raises KeyError, TypeError or ValueError for a damaged one."""
         if line.kind in ("save", "load"):
-            self.saves.append(SavedState(kind=line.kind, **line.values))  # type: ignore[arg-type]
+            items = tuple(state_item(*entry) for entry in line.values.pop("state", ()))
+            self.saves.append(SavedState(kind=line.kind, **line.values, state=items))  # type: ignore[arg-type]
         else:
             _READERS[line.kind](self, line.values)
 

@@ -93,7 +93,6 @@ from dlio_torch.formats.core.registry import create
 from dlio_torch.formats.tokens.options import TokensConfig
 options = TokensConfig(window=700, stride=1, reopen="none")
 fmt = create(DatasetConfig(format="tokens", path=".", tokens=options), 1)
-assert fmt.inherited_by_workers
 fmt.open(Path("train.bin")).close()
 """
 

@@ -170,3 +170,19 @@ def test_a_damaged_file_is_an_error(workers: int, tmp_path: Path, capfd: pytest.
         path.write_bytes(content)
         assert sorted(numbers(loader)) == list(range(12))
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("engine", "workers"), [("dataloader", 2), ("decoupled", 0)])
+def test_a_stream_of_blocks_gives_each_sample_once_with_its_content(engine: str, workers: int, tmp_path: Path) -> None:
+    stream = (
+        "access.pattern=stream",
+        "access.partition=files",
+        "access.unit=block",
+        "access.block_samples=2",
+        "verify=true",
+    )
+    options = (f"loader.engine={engine}", f"loader.num_workers={workers}")
+    with dlio_torch.loader(config(tmp_path, *stream, *options)) as loader:
+        batches = [sorted(batch["index"].tolist()) for batch in loader]
+    assert sorted(first for first, _ in batches) == list(range(0, 12, 2))
+    assert all(second == first + 1 for first, second in batches)

@@ -13,8 +13,9 @@ from dlio_torch.checkpoint.job.ranks import Shard, data_ranks, fsdp_ranks, rank_
 from dlio_torch.checkpoint.job.saved_state import bytes_per_parameter, rank_bytes, rank_state
 from dlio_torch.checkpoint.layouts.dcp.rank_files import folder_of, ownership_entries
 from dlio_torch.checkpoint.layouts.dcp.written_tensors import written_tensors
+from dlio_torch.checkpoint.listed_state import listed_bytes, listed_sizes
 from dlio_torch.checkpoint.plan_cost import PlanCost
-from dlio_torch.config.schema import Config
+from dlio_torch.config.schema import CheckpointConfig, Config
 from dlio_torch.config.schema_model import ModelConfig, ParallelConfig
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class DcpLayout(Layout):
-    """The state of the described model by ``torch.distributed.checkpoint``."""
+    """The state of the described model, or listed tensors, by ``torch.distributed.checkpoint``."""
 
     options = frozenset(
         {
@@ -36,9 +37,13 @@ class DcpLayout(Layout):
             "planned_ranks",
             "restore_ranks",
             "restore_part",
+            "tensors",
         }
     )
     needs_model = True
+
+    def saves_job(self, config: Config) -> bool:
+        return not config.checkpoint.tensors
 
     def file_names(self, config: Config) -> list[str]:
         return ownership_entries()
@@ -49,6 +54,8 @@ class DcpLayout(Layout):
         Of jobs too large to follow the planner, equal shares.
         """
         model, parallel = config.model, config.parallel
+        if config.checkpoint.tensors:
+            return _listed_bytes(config.checkpoint, rank)
         if not config.checkpoint.use_collectives or not _is_shared(model, parallel):
             return rank_bytes(model, parallel, rank)
         if (written := written_tensors(model, parallel)) is not None:
@@ -66,6 +73,8 @@ class DcpLayout(Layout):
         the first of them.
         """
         options = config.checkpoint
+        if not options.single_file_per_rank and options.tensors:
+            return listed_sizes(options) if _listed_bytes(options, rank) else []
         if not options.single_file_per_rank:
             written = written_tensors(config.model, config.parallel) if options.use_collectives else None
             if written is not None:
@@ -87,7 +96,7 @@ class DcpLayout(Layout):
         return list(groups.values())
 
     def plan_cost(self, config: Config) -> PlanCost | None:
-        if not config.checkpoint.use_collectives:
+        if not config.checkpoint.use_collectives or config.checkpoint.tensors:
             return None
         from dlio_torch.checkpoint.layouts.dcp.simulated_ranks import SimulatedRanks
 
@@ -101,6 +110,8 @@ class DcpLayout(Layout):
         options = config.checkpoint
         restores = options.restore or config.train.resume is not None
         copies = 1 + (options.async_save != "none" or restores)
+        if options.tensors:
+            return copies * listed_bytes(options)
         return copies * rank_bytes(config.model, config.parallel, rank)
 
     def flushes(self, config: Config) -> bool:
@@ -118,6 +129,11 @@ class DcpLayout(Layout):
         from dlio_torch.checkpoint.layouts.dcp.saver import DcpSaver
 
         return DcpSaver(setup)
+
+
+def _listed_bytes(options: CheckpointConfig, rank: int) -> int:
+    """Bytes of listed tensors that a rank writes; what all ranks hold counts on the first of them."""
+    return listed_bytes(options) if rank == 0 or not options.use_collectives else 0
 
 
 @functools.lru_cache(maxsize=4)

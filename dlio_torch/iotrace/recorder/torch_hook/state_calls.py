@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from dlio_torch.iotrace.recorder.torch_hook.guards import guarded, hide
 from dlio_torch.iotrace.recorder.torch_hook.patched_names import calling_frame, local_tensor
+from dlio_torch.iotrace.recorder.torch_hook.state_items import state_items
 from dlio_torch.iotrace.recorder.torch_hook.torch_recorder import TorchRecorder, clock
 
 _MOST_OBJECTS = 200_000  # of a state, that are looked at
@@ -130,6 +131,7 @@ class _Calls:
                 "end_ns": end_ns,
                 "tensors": tensors,
                 "bytes": size,
+                "state": state_items(state),
             }
         )
         self._recorder.activity.end(clock())

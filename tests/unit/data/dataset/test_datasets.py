@@ -158,13 +158,12 @@ def test_threads_share_open_files_where_the_format_says_so(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("inherited", [True, False])
-def test_a_forked_worker_reads_files_of_its_parent_where_they_are_mapped(
+def test_a_forked_worker_reads_files_of_its_parent_where_it_inherits_them(
     inherited: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, manifest = make_raw(tmp_path)
-    monkeypatch.setattr(Spy, "inherited_by_workers", inherited)
     spy = Spy()
-    dataset = SampleDataset(spy, manifest, NULL, max_open_files=2)
+    dataset = SampleDataset(spy, manifest, NULL, max_open_files=2, inherited=inherited)
     dataset.open_first()
     assert [call[0] for call in spy.calls] == ["open", "open"] * inherited
     for process in (1, 2):
