@@ -154,6 +154,15 @@ def test_data_that_are_read_before_the_first_batch_alone_are_in_memory() -> None
     assert fit_loader(recorded(shuffled(24), [*before, mapped]), DATA).value("loader.in_memory") is None
 
 
+@pytest.mark.parametrize(("files", "value"), [("", None), ("a", "first"), ("ab", "all")])
+def test_files_that_the_trainer_opens_before_its_workers_do_are_probed(files: str, value: str | None) -> None:
+    before = [(TRAINER, "open", f"/data/{name}", -1, -1, 5) for name in files]
+    later = [(WORKER, "open", f"/data/{name}", -1, -1, FIRST_FETCH + 1) for name in "ab"]
+    assert fit_loader(recorded(shuffled(24), [*before, *later]), DATA).value("loader.probe_files") == value
+    alone = fit_loader(recorded(shuffled(24), before), DATA)  # such as a mapping that workers inherit
+    assert alone.value("loader.probe_files") is None
+
+
 def test_threads_of_nodes_are_reader_threads() -> None:
     nodes = replace(DATASET, style="nodes")
     options: dict[str, Any] = {"class_name": "torchdata.nodes.loader.Loader", "start_method": "thread"}
