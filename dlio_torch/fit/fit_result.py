@@ -83,8 +83,7 @@ def make_result(request: FitRequest, announce: Callable[[str], None]) -> FitResu
     fitted = fit_training(training)
     names = anonymous_names(training, fitted, [request.output.absolute()]) if request.anonymised else None
     written = _written(request, training, fitted, names)
-    announce("running an epoch of the recipe to measure its preprocessing")
-    measured = with_preprocessing(training, fitted, written.folder)
+    measured = with_preprocessing(training, fitted, written.folder, announce)
     if measured is not fitted:
         fitted = measured
         written = _written(replace(request, force=True), training, fitted, names)
