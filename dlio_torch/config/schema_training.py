@@ -172,6 +172,11 @@ class CheckpointConfig:
         "first",
         "with layout=files, torch_save, tensorflow or safetensors: ranks that save: the first only, or all",
     )
+    file_name: str = opt(
+        "checkpoint-{step}.pt",
+        "with layout=torch_save: file name; '{step}' is replaced by the step number, without it each checkpoint "
+        "replaces the one before",
+    )
     rename: bool = opt(
         True,
         "with layout=torch_save or files: write a file under a temporary name and rename it when it is complete; "

@@ -294,11 +294,12 @@ def _checkpoint(config: Config, check: ConfigCheck) -> None:
             "the checkpoint has a state of 0 bytes",
             "set the size of the state, for example checkpoint.state_bytes=100MiB",
         )
-    for i, item in enumerate(saved.files):
+    names = {f"checkpoint.files.{i}.name": item.name for i, item in enumerate(saved.files)}
+    for key, name in {"checkpoint.file_name": saved.file_name, **names}.items():
         # The name becomes a file in the run directory and must stay there.
-        if "/" in item.name or item.name in ("", ".", ".."):
+        if "/" in name or name in ("", ".", ".."):
             check.fail(
-                [f"checkpoint.files.{i}.name"],
+                [key],
                 "this is not a file name",
                 "write a name that is not empty and has no '/'",
             )

@@ -161,8 +161,12 @@ class StateSaver(SynchronousSaver):
         self._library.close()
 
     def discard(self, step: int) -> None:
-        """Delete this rank's files of a checkpoint; the last rank to do so deletes their folder."""
-        paths = self._paths(step)
+        """Delete this rank's files of a checkpoint, without those that the next checkpoint replaces.
+
+        The last rank to do so deletes their folder.
+        """
+        replaced = {file.path(self._setup.directory, step) for file in self._files if "{step}" not in file.name}
+        paths = [path for path in self._paths(step) if path not in replaced]
         for path in paths:
             with contextlib.suppress(OSError):
                 path.unlink()
