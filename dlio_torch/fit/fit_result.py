@@ -19,6 +19,7 @@ from dlio_torch.fit.result_folder import ResultFolder
 from dlio_torch.fit.score import Score, reproduced_part, run_recipe, score, without_compute
 from dlio_torch.fit.unusable_recordings import refuse_other_program
 from dlio_torch.formats.core.recorded_samples import write_recorded_samples
+from dlio_torch.iotrace.events.recording import Recording
 from dlio_torch.units import counted
 
 
@@ -133,8 +134,8 @@ def _scored(
     folder = result.folder
     try:
         emulation = run_recipe(folder, fitted.ranks, *without_compute(training.recording))
-        recording = reproduced_part(training.recording, fitted.findings.files)
-        repeats = [reproduced_part(rerun.recording, fit_training(rerun).findings.files) for rerun in reruns]
+        recording = _part(training, fitted)
+        repeats = [_part(rerun, fit_training(rerun)) for rerun in reruns]
         found = score(recording, emulation, repeats)
     except KeyboardInterrupt as interrupt:
         folder.remove_run()
@@ -144,6 +145,10 @@ def _scored(
         return found
     folder.remove_run()  # it holds names of this machine
     return names.score(found)
+
+
+def _part(training: RecordedTraining, fitted: FittedTraining) -> Recording:
+    return reproduced_part(training.recording, fitted.findings.files, training.own_data_ns)
 
 
 def _notes(ranks: int) -> tuple[str, ...]:
