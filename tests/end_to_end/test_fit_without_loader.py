@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ranks import REPO, clean_environ
+from ranks import clean_environ
+from real_data import real_input
 
 from dlio_torch.fit.fit_recording import fit_training
 from dlio_torch.fit.fit_result import FitRequest, FitResult, make_result
@@ -16,8 +17,6 @@ from dlio_torch.fit.recorded_training import read_training
 from dlio_torch.formats.extents.recorded_calls import requests_of_calls
 
 PROGRAM = Path(__file__).parents[1] / "support" / "plain_programs" / "hand_written_loop.py"
-# The application's own log, which is no part of this repository.
-LOG = next(REPO.parent.glob("*/data/cosmic_tagger_8ranks.darshan"), REPO.parent / "cosmic_tagger_8ranks.darshan")
 
 
 def _run(command: list[str]) -> None:
@@ -60,10 +59,9 @@ def test_the_recipe_of_a_loop_makes_the_calls_of_the_loop(loop: FitResult) -> No
     }
 
 
-@pytest.mark.skipif(not LOG.is_file(), reason=f"{LOG} is not there")
 def test_a_log_of_another_tool_becomes_a_recipe() -> None:
     pytest.importorskip("darshan")
-    training = read_training(LOG)
+    training = read_training(real_input("cosmic_tagger_8ranks.darshan"))
     fitted = fit_training(training)
     values = {"access.order": "sequential", "access.partition": "batches", "train.epochs": 1, "train.batch_size": 1}
     assert {key: fitted.findings.value(key) for key in values} == values
