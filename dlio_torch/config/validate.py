@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dlio_torch.config.check import ConfigCheck
-from dlio_torch.config.extensions import engine_facts
+from dlio_torch.config.extensions import engine_facts, format_facts
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate_access import check_access
 from dlio_torch.config.validate_cache import check_cache
@@ -146,6 +146,8 @@ def _check_share(check: ConfigCheck, world_size: int, num_samples: int, num_file
 
 def _loader(config: Config, check: ConfigCheck) -> None:
     loader = config.loader
+    if loader.opened_by == "main":
+        _inherited(config, check)
     if loader.num_workers == 0:
         needs = "this option needs worker processes"
         if loader.prefetch_factor is not None:
@@ -173,6 +175,22 @@ def _loader(config: Config, check: ConfigCheck) -> None:
             "the workers of this loader.engine have no reader threads",
             "set loader.num_workers=0, or loader.read_threads=0, or loader.engine=decoupled, whose workers have "
             "reader threads",
+        )
+
+
+def _inherited(config: Config, check: ConfigCheck) -> None:
+    """Workers inherit mappings alone, and by fork."""
+    if config.access.pattern != "samples" or not format_facts(config).maps_files(config):
+        check.fail(
+            ["loader.opened_by", "dataset.format", "access.pattern"],
+            "workers inherit only files that access.pattern=samples reads by page faults on a mapping",
+            "set loader.opened_by=workers",
+        )
+    if config.loader.multiprocessing_context not in (None, "fork"):
+        check.fail(
+            ["loader.opened_by", "loader.multiprocessing_context"],
+            "only workers that start by fork inherit mappings",
+            "set loader.opened_by=workers, or loader.multiprocessing_context=fork",
         )
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from dlio_torch.errors import DataError
-from dlio_torch.fit.data_files import training_files
+from dlio_torch.fit.recorded_files import training_files
 from dlio_torch.fit.recorded_training import RecordedTraining
 from dlio_torch.iotrace.events.call_names import CLASSES, CLOSE, OPEN, READ, WRITE, class_codes
 from dlio_torch.units import counted, format_duration

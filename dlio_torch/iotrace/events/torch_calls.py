@@ -38,7 +38,7 @@ class ProcessFact:
 
 @dataclass(frozen=True)
 class TorchProcess(ProcessFact):
-    """A process that imported torch and used a loader or saved something.
+    """A process that imported torch; of child processes, one that used a loader or saved something.
 
     Attributes:
         parent_pid: the process that made its loader, for a loader worker; else the process that started it.
@@ -227,7 +227,7 @@ def read_torch_calls(directory: Path | str) -> TorchCalls:
     for path in sorted(Path(directory).glob("rank*.torch")):
         take_lines(path, content.take, content.notes)
     return TorchCalls(
-        processes=tuple(sorted(content.processes, key=lambda process: (process.rank, process.pid))),
+        processes=tuple(process for _, process in sorted(content.processes.items())),
         datasets=tuple(content.datasets),
         loaders=tuple(content.loaders),
         epochs=tuple(sorted(content.epochs.values(), key=lambda epoch: epoch.start_ns)),
@@ -242,7 +242,7 @@ class _Content:
     """Content of the files read so far."""
 
     def __init__(self) -> None:
-        self.processes: list[TorchProcess] = []
+        self.processes: dict[tuple[int, int], TorchProcess] = {}
         self.datasets: list[TorchDataset] = []
         self.loaders: list[TorchLoader] = []
         self.epochs: dict[tuple[int, int, int, int], LoaderEpoch] = {}
@@ -258,6 +258,10 @@ class _Content:
             self.saves.append(SavedState(kind=line.kind, **line.values, state=items))  # type: ignore[arg-type]
         else:
             _READERS[line.kind](self, line.values)
+
+    def take_process(self, values: dict[str, Any]) -> None:
+        # A later line knows more than the one at the start.
+        self.processes[values["rank"], values["pid"]] = TorchProcess(**values)
 
     def take_epoch(self, values: dict[str, Any]) -> None:
         self.epochs[_key(values)] = LoaderEpoch(**values)
@@ -284,7 +288,7 @@ def _key(values: Mapping[str, Any]) -> tuple[int, int, int, int]:
 
 
 _READERS: dict[str, Callable[[_Content, dict[str, Any]], None]] = {
-    "process": lambda content, values: content.processes.append(TorchProcess(**values)),
+    "process": _Content.take_process,
     "dataset": lambda content, values: content.datasets.append(TorchDataset(**values)),
     "loader": lambda content, values: content.loaders.append(TorchLoader(**values)),
     "epoch": _Content.take_epoch,

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from dlio_torch.iotrace.recorder.torch_hook.guards import guarded
+from dlio_torch.iotrace.recorder.span_adder import SpanAdder
+from dlio_torch.iotrace.recorder.torch_hook.guards import guarded, hide
 from dlio_torch.iotrace.recorder.torch_hook.iterations import index_of
 from dlio_torch.iotrace.recorder.torch_hook.torch_recorder import TorchRecorder, clock
 
@@ -30,7 +31,7 @@ class _Probe:
 
     def __init__(self, target: Any) -> None:
         self.target, self.step = target, -1
-        self.add: Callable[[int, int, int, int], None]
+        self.add: SpanAdder
 
     def __getattr__(self, name: str) -> Any:
         if name == _FOR_BATCHES:  # a probe that has it has it itself
@@ -49,13 +50,21 @@ class _MapProbe(_Probe):
 
     def __getitem__(self, key: Any) -> Any:
         start_ns = clock()
-        item = self.target[key]
+        try:
+            item = self.target[key]
+        except BaseException as error:
+            hide(error)
+            raise
         self.add(start_ns, clock(), self.step, key if type(key) is int else index_of(key))
         return item
 
     def _read_items(self, method: Callable[[Any], Any], keys: Any) -> Any:
         start_ns = clock()
-        items = method(keys)
+        try:
+            items = method(keys)
+        except BaseException as error:
+            hide(error)
+            raise
         self.add(start_ns, clock(), self.step, index_of(keys[0]) if len(keys) == 1 else -1)
         return items
 
@@ -68,7 +77,11 @@ class _IteratorProbe(_Probe):
 
     def __next__(self) -> Any:
         start_ns = clock()
-        item = next(self.target)
+        try:
+            item = next(self.target)
+        except BaseException as error:
+            hide(error)
+            raise
         self.add(start_ns, clock(), self.step, -1)
         return item
 
@@ -80,7 +93,11 @@ class _CollateProbe(_Probe):
 
     def __call__(self, samples: Any) -> Any:
         start_ns = clock()
-        batch = self.target(samples)
+        try:
+            batch = self.target(samples)
+        except BaseException as error:
+            hide(error)
+            raise
         self.add(start_ns, clock(), self.step, -1)
         return batch
 
@@ -107,7 +124,7 @@ class _Probes:
     def __init__(self, recorder: TorchRecorder, reader: _Probe, collate: _Probe, file: str) -> None:
         self.recorder, self.reader, self.collate, self.file = recorder, reader, collate, file
         self.thread = (-1, -1)
-        self.add: Callable[[int, int, int, int], None]
+        self.add: SpanAdder
 
     def use(self, step: int) -> None:
         """Prepares for a batch, in the thread that makes it."""
@@ -151,6 +168,9 @@ def _fetch(
         start_ns = clock()
         try:
             data = original(self, possibly_batched_index)
+        except BaseException as error:
+            hide(error)
+            raise
         finally:
             values[attribute], values["collate_fn"] = reader.target, collate.target
         ended(probes, start_ns)

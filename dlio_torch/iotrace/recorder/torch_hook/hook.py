@@ -40,14 +40,15 @@ _PATCHES: dict[str, Callable[[ModuleType, TorchRecorder], None]] = {
 }
 
 
-def start(events: str, rank: int) -> None:
+def start(events: str, rank: int, limit_bytes: int) -> None:
     """Patches the modules that are imported, and those that will be.
 
     Args:
         events: the events folder.
         rank: rank of this process.
+        limit_bytes: size that its spans, and its facts, may reach.
     """
-    recorder = TorchRecorder(Path(events), rank)
+    recorder = TorchRecorder(Path(events), rank, limit_bytes)
     watcher = ImportWatcher({name: _guarded(patch, recorder) for name, patch in _PATCHES.items()})
     watcher.start()
     atexit.register(recorder.close)

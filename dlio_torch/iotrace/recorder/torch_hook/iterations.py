@@ -39,7 +39,7 @@ class Iteration:
         self.is_starting = True
         self._given = 0  # batches of keys
         self._has_keys = has_keys
-        self._has_ended = False
+        self.has_ended = False
         self._end_ns = start_ns
         self._arrays = ArraySignature()
         self._iterator: Callable[[], object] = lambda: None
@@ -121,9 +121,9 @@ class Iteration:
             exhausted: whether the loader had no more batches.
             end_ns: when; None: at the end of the last batch.
         """
-        if self._has_ended:
+        if self.has_ended:
             return
-        self._has_ended = True
+        self.has_ended = True
         self.recorder.fact(
             {
                 "kind": "epoch_end",

@@ -9,7 +9,7 @@ from typing import Any
 
 from dlio_torch.iotrace.recorder.torch_hook import descriptions
 from dlio_torch.iotrace.recorder.torch_hook.fetchers import STEP
-from dlio_torch.iotrace.recorder.torch_hook.guards import guarded
+from dlio_torch.iotrace.recorder.torch_hook.guards import guarded, hide
 from dlio_torch.iotrace.recorder.torch_hook.iterations import Iteration
 from dlio_torch.iotrace.recorder.torch_hook.torch_recorder import ITERATION, TorchRecorder
 from dlio_torch.iotrace.recorder.torch_hook.worker_loops import task_for
@@ -23,6 +23,7 @@ def patch_iterators(module: ModuleType, recorder: TorchRecorder) -> None:
     base.__next__ = _next(base.__next__, recorder)
     base._next_index = _next_index(base._next_index, recorder)
     _patch_begin(module, recorder, "_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter")
+    recorder.announce()
 
 
 def patch_stateful_iterators(module: ModuleType, recorder: TorchRecorder) -> None:
@@ -47,6 +48,9 @@ def _begin(original: Callable[..., None], recorder: TorchRecorder) -> Callable[.
         try:
             with task_for(iteration):
                 original(self, loader, *rest, **named)
+        except BaseException as error:
+            hide(error)
+            raise
         finally:
             if iteration is not None:
                 end(iteration)
@@ -67,6 +71,9 @@ def _reset(original: Callable[..., None], recorder: TorchRecorder) -> Callable[.
         iteration = begin(recorder, self, loader)
         try:
             original(self, loader, *rest, **named)
+        except BaseException as error:
+            hide(error)
+            raise
         finally:
             if iteration is not None:
                 end(iteration)
@@ -93,6 +100,7 @@ def _next(original: Callable[[Any], Any], recorder: TorchRecorder) -> Callable[[
             data = original(self)
         except BaseException as error:
             ended(iteration, is_last=isinstance(error, StopIteration))
+            hide(error)
             raise
         after(iteration, data, start_ns)
         return data
@@ -113,7 +121,11 @@ def _next_index(original: Callable[[Any], Any], recorder: TorchRecorder) -> Call
 
     @functools.wraps(original)
     def next_index(self: Any) -> Any:
-        keys = original(self)
+        try:
+            keys = original(self)
+        except BaseException as error:
+            hide(error)
+            raise
         iteration = vars(self).get(ITERATION)
         if iteration is not None:
             gave(iteration, keys)

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from dlio_torch.iotrace.recorder.torch_hook import node_descriptions
-from dlio_torch.iotrace.recorder.torch_hook.guards import guarded
+from dlio_torch.iotrace.recorder.torch_hook.guards import guarded, hide
 from dlio_torch.iotrace.recorder.torch_hook.iterations import Iteration, index_of
 from dlio_torch.iotrace.recorder.torch_hook.torch_recorder import ITERATION, TorchRecorder, clock
 from dlio_torch.iotrace.recorder.torch_hook.worker_loops import begin_worker, task_for
@@ -101,6 +101,7 @@ def _next(original: Callable[[Any], Any], recorder: TorchRecorder) -> Callable[[
             data = original(self)
         except BaseException as error:
             ended(iteration, is_last=isinstance(error, StopIteration))
+            hide(error)
             raise
         after(iteration, data, start_ns)
         return data
@@ -111,14 +112,19 @@ def _next(original: Callable[[Any], Any], recorder: TorchRecorder) -> Callable[[
 def _timed(function: Any, recorder: TorchRecorder) -> Any:
     """The function of a node, with a record of each item that it makes."""
     record = guarded(recorder, recorder.add)
-    number = guarded(recorder, recorder.dataset_number)(node_descriptions.reader_of(function))
-    file = f"dataset {number}"
+    number = guarded(recorder, recorder.known_dataset)(node_descriptions.reader_of(function))
+    # Other functions change what was read.
+    op, file = ("collate", None) if number is None else ("sample", f"dataset {number}")
 
     @functools.wraps(function, updated=())
     def call(item: Any) -> Any:
         start_ns = clock()
-        result = function(item)
-        record("sample", start_ns, clock(), file=file, offset=item if type(item) is int else index_of(item))
+        try:
+            result = function(item)
+        except BaseException as error:
+            hide(error)
+            raise
+        record(op, start_ns, clock(), file=file, offset=item if type(item) is int else index_of(item))
         return result
 
     return call
@@ -132,7 +138,11 @@ def _source(original: Callable[[Any], Any], recorder: TorchRecorder, *, is_sampl
     @functools.wraps(original)
     def next_item(self: Any) -> Any:
         start_ns = clock()
-        item = original(self)
+        try:
+            item = original(self)
+        except BaseException as error:
+            hide(error)
+            raise
         if is_sampler or type(item) is int:
             gave(self, item)
         else:

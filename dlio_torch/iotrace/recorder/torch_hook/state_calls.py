@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from types import FrameType, ModuleType
 from typing import Any, Literal
 
-from dlio_torch.iotrace.recorder.torch_hook.guards import guarded
+from dlio_torch.iotrace.recorder.torch_hook.guards import guarded, hide
 from dlio_torch.iotrace.recorder.torch_hook.state_items import state_items
 from dlio_torch.iotrace.recorder.torch_hook.torch_recorder import TorchRecorder, clock
 
@@ -102,8 +102,9 @@ class _Calls:
             _nesting.depth += 1
             try:
                 result = original(*arguments, **named)
-            except BaseException:
+            except BaseException as error:
                 self._recorder.activity.end(clock())
+                hide(error)
                 raise
             finally:
                 _nesting.depth -= 1

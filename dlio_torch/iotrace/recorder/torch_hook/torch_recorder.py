@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlio_torch.iotrace.recorder.process_identity import call_after_fork, role_of_this_process
+from dlio_torch.iotrace.recorder.span_adder import SpanAdder, span_adder
 from dlio_torch.iotrace.recorder.spans import Recorder
 from dlio_torch.iotrace.recorder.torch_hook import descriptions
 from dlio_torch.iotrace.recorder.torch_hook.activity import Activity
@@ -22,9 +23,6 @@ from dlio_torch.iotrace.recorder.torch_hook.numbers import Numbers
 
 if TYPE_CHECKING:
     from dlio_torch.iotrace.recorder.torch_hook.worker_loops import WorkerTask
-
-LIMIT_BYTES = 1 << 30
-"""Size of the facts of one process."""
 
 ITERATION = "_dlio_torch_iteration"
 """Attribute of an iterator: its iteration."""
@@ -38,19 +36,19 @@ class TorchRecorder:
     Args:
         events: the events folder.
         rank: rank of this process.
+        limit_bytes: size that its spans, and its facts, may reach.
 
     Attributes:
         add: records a span (:meth:`dlio_torch.iotrace.recorder.spans.Recorder.add`).
-        adder: a faster function for spans of one kind (:meth:`dlio_torch.iotrace.recorder.spans.Recorder.adder`).
         activity: the main thread's work and waiting.
         pid: this process.
         worker: the task of this process, if it is a loader worker.
     """
 
-    def __init__(self, events: Path, rank: int) -> None:
-        self._spans = Recorder(events, rank)
-        self._facts = FactsFile(events, rank, LIMIT_BYTES)
-        self.add, self.adder = self._spans.add, self._spans.adder
+    def __init__(self, events: Path, rank: int, limit_bytes: int) -> None:
+        self._spans = Recorder(events, rank, limit_bytes=limit_bytes)
+        self._facts = FactsFile(events, rank, limit_bytes)
+        self.add = self._spans.add
         self.activity = Activity(self.add)
         self._loaders, self._datasets = Numbers(), Numbers()
         self._lock = threading.RLock()
@@ -60,13 +58,19 @@ class TorchRecorder:
         self._forget()
         call_after_fork(self._forget)
 
+    def adder(self, op: str, file: str) -> SpanAdder:
+        """A fast function that adds spans; see :func:`dlio_torch.iotrace.recorder.span_adder.span_adder`."""
+        return span_adder(self._spans, op, file)
+
     def dataset_number(self, dataset: Any) -> int:
         """Number of a data set; in a worker that got a copy of it, the number of the original."""
-        dataset = descriptions.unwrapped(dataset)
-        number = self._datasets.known(dataset)
-        if number is None:
-            number = self._datasets.number(dataset) if self.worker is None else self.worker.dataset
-        return number
+        number = self.known_dataset(dataset)
+        return self._datasets.number(descriptions.unwrapped(dataset)) if number is None else number
+
+    def known_dataset(self, dataset: Any) -> int | None:
+        """Number of a data set; None if no loader uses it."""
+        number = self._datasets.known(descriptions.unwrapped(dataset))
+        return self.worker.dataset if number is None and self.worker is not None else number
 
     def describe(self, loader: Any, facts: Any) -> tuple[int, int]:
         """Numbers of a loader and its data set; their first use in this process writes their descriptions.
@@ -116,6 +120,14 @@ class TorchRecorder:
             self._is_described = True
             self._facts.write_line(descriptions.json_text(self._process()))
 
+    def announce(self) -> None:
+        """Writes a first description of a process that is no child of another: it may never use a loader."""
+        if multiprocessing.parent_process() is None:
+            try:
+                self._facts.write_line(descriptions.json_text(self._process()))
+            except Exception as error:
+                self.fail(error)
+
     def note(self, text: str) -> None:
         """Writes a note."""
         self.fact({"kind": "note", "text": text})
@@ -155,7 +167,7 @@ class TorchRecorder:
     def end_dead_iterations(self, *, all_of_them: bool = False) -> None:
         """Ends the iterations whose iterators are gone."""
         for iteration in list(self.iterations):
-            if all_of_them or not iteration.is_alive():
+            if all_of_them or iteration.has_ended or not iteration.is_alive():
                 iteration.end(exhausted=False)
                 self.iterations.remove(iteration)
 
