@@ -21,24 +21,6 @@ if TYPE_CHECKING:
     from dlio_torch.iotrace.recorder.spans import Recorder
 
 
-COMMON_OPTIONS = frozenset(
-    {
-        "layout",
-        "root",
-        "every_steps",
-        "every_epochs",
-        "before_first",
-        "after_last",
-        "fsync",
-        "keep",
-        "restore",
-        "mtbf_s",
-        "restart_s",
-    }
-)
-"""Options of ``checkpoint`` that all layouts have."""
-
-
 @dataclass(frozen=True)
 class SaverSetup:
     """Settings of a saver.
@@ -143,11 +125,9 @@ class Layout(ABC):
     """Layout of checkpoints.
 
     Attributes:
-        options: options of ``checkpoint`` that this layout reads, without :data:`COMMON_OPTIONS`; others are refused.
         needs_model: whether the groups ``model`` and ``parallel`` describe what is saved.
     """
 
-    options: ClassVar[frozenset[str]] = frozenset()
     needs_model: ClassVar[bool] = False
 
     def saving_ranks(self, config: Config, world_size: int) -> int:

@@ -30,7 +30,6 @@ from dlio_torch.config.arguments import split_argument
 from dlio_torch.config.check import ConfigCheck
 from dlio_torch.config.existing_data import CUSTOM, NOTHING, PATH, Fragments, has_shipped_batch, remarks_on, scale_of
 from dlio_torch.config.fields import groups, leaves, lookup, nearest
-from dlio_torch.config.file_paths import file_argument
 from dlio_torch.config.layers import COMMAND_LINE, Stack, show, unknown
 from dlio_torch.config.recipe_blocks import add_accelerator, add_scale
 from dlio_torch.config.resources import Resources
@@ -123,7 +122,7 @@ def compose(
                 hint=f"write scale={value}",
             )
         if key != "recipe" and key not in picks:
-            stack.set(key, file_argument(key, value, places.cwd))
+            stack.set(key, _absolute(key, value, places))
     if "recipe" not in document.tree:
         stack.set("recipe", name)
     config = stack.build()
@@ -149,6 +148,16 @@ def compose(
     adjusted += [*unread, *paths]
     remarks = [] if resolved else remarks_on(config, sources, arguments)
     return Composed(config, sources, notes, frozenset(changed), adjusted, remarks=tuple(remarks), fits_batch=fits_batch)
+
+
+def _absolute(key: str, value: str, places: Resources) -> str:
+    """The value of an argument; the relative path of a file is made absolute."""
+    option = lookup(key.split("."))
+    if option is None or not option.is_file:
+        return value
+    from dlio_torch.config.file_paths import file_argument
+
+    return file_argument(key, value, places.cwd)
 
 
 def _recipe(arguments: list[tuple[str, str]], places: Resources) -> tuple[str, Document]:

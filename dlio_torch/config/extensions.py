@@ -51,7 +51,12 @@ def fitting_layers(model: ModelConfig, parallel: ParallelConfig, limit: int) -> 
 
 
 def unread_options(options: CheckpointConfig) -> dict[str, tuple[str, ...]]:
-    """See :func:`dlio_torch.checkpoint.registry.unread_options`, which imports the options that ask for this module."""
+    """See :func:`dlio_torch.checkpoint.registry.unread_options`, which most configurations do not need."""
+    from dlio_torch.config.schema_training import OF_ALL_LAYOUTS, CheckpointConfig
+
+    common = {name: getattr(options, name) for name in OF_ALL_LAYOUTS}
+    if options == CheckpointConfig(**common):
+        return {}
     from dlio_torch.checkpoint.registry import unread_options as unread
 
     return unread(options)

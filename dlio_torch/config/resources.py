@@ -16,7 +16,6 @@ from importlib import resources
 from pathlib import Path
 
 from dlio_torch.config.fields import nearest
-from dlio_torch.config.file_paths import with_file_paths
 from dlio_torch.config.yamlfile import MAX_CHARACTERS, Document, parse_document
 from dlio_torch.errors import ConfigError
 
@@ -74,7 +73,7 @@ class Resources:
                 hint=f"{_meant(name, known)}recipes are {_listed(known)}; to use your own file, give its path, for "
                 f"example recipe=./{_safe_stem(name)}.yaml",
             )
-        return name, with_file_paths(self._load(path, f"recipe={name} ({source})"), path.parent)
+        return name, self._with_paths(self._load(path, f"recipe={name} ({source})"), path)
 
     def fragment(self, group: str, choice: str, source: str) -> Document:
         """Loads the fragment ``conf/<group>/<choice>.yaml``, or the file of options that a path names.
@@ -91,7 +90,7 @@ class Resources:
             raise ConfigError(
                 f"{group}={choice} ({source}): no such choice of {group}", hint=f"{_meant(choice, known)}{advice}"
             )
-        return with_file_paths(self._load(path, f"{group}={choice} ({source})"), path.parent, group)
+        return self._with_paths(self._load(path, f"{group}={choice} ({source})"), path, group)
 
     def _recipe_file(self, name: str, source: str) -> tuple[str, Document]:
         known = f"shipped recipes are {_listed(self.recipes())}"
@@ -136,7 +135,15 @@ class Resources:
             )
         if not is_file:
             raise ConfigError(f"{asker}: no such file", hint=f"{_meant(path.name, dict.fromkeys(there, path))}{known}")
-        return with_file_paths(self._load(path, asker, label=name), path.parent, group)
+        return self._with_paths(self._load(path, asker, label=name), path, group)
+
+    def _with_paths(self, document: Document, path: Path, group: str = "") -> Document:
+        """The content of a file with absolute paths; shipped files name no files of data."""
+        if path.is_relative_to(self.roots[-1].folder):
+            return document
+        from dlio_torch.config.file_paths import with_file_paths
+
+        return with_file_paths(document, path.parent, group)
 
     def _names(self, folder: str) -> dict[str, Path]:
         paths: dict[str, Path] = {}

@@ -133,6 +133,24 @@ class TensorFlowConfig:
     )
 
 
+OF_ALL_LAYOUTS = frozenset(
+    {
+        "layout",
+        "root",
+        "every_steps",
+        "every_epochs",
+        "before_first",
+        "after_last",
+        "fsync",
+        "keep",
+        "restore",
+        "mtbf_s",
+        "restart_s",
+    }
+)
+"""Options of ``checkpoint`` that all layouts have."""
+
+
 @dataclass(frozen=True)
 class CheckpointConfig:
     """Checkpoints: content, interval, and the ranks that save."""

@@ -7,7 +7,6 @@ from dlio_torch.config.extensions import unread_options
 from dlio_torch.config.fields import leaves, lookup
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate_model import check_job_ranks
-from dlio_torch.config.validate_tensors import check_tensors
 from dlio_torch.units import counted
 
 _LAYOUT = "checkpoint.layout"
@@ -53,6 +52,8 @@ def check_layout(config: Config, fail: Fail) -> None:
     elif layout == "dcp":
         check_dcp(config, fail)
     if config.checkpoint.tensors:
+        from dlio_torch.config.validate_tensors import check_tensors  # few configurations need it
+
         check_tensors(config, fail)
 
 

@@ -17,6 +17,8 @@ from dlio_torch.fit.written_files import written_checkpoints
 from dlio_torch.iotrace.events.torch_calls import SavedState
 from dlio_torch.units import counted
 
+_REPLACED_NAME = "state.pt"  # of a checkpoint that replaces the one before
+
 _DCP = "dcp."
 
 
@@ -106,7 +108,7 @@ def _names(layout: str, saves: Sequence[SavedState], files: Sequence[CheckpointW
     evidence = f"{renamed} of {counted(len(files), 'file')} were renamed after the save"
     yield Finding("checkpoint.rename", renamed * 2 >= len(files), evidence)
     if layout == "torch_save" and replaced(files):
-        yield Finding("checkpoint.file_name", "checkpoint.pt", f"each save replaces {Path(files[0].path).name}")
+        yield Finding("checkpoint.file_name", _REPLACED_NAME, f"each save replaces {Path(files[0].path).name}")
 
 
 def _by_writes(training: RecordedTraining, data: DataFit) -> Findings:

@@ -11,7 +11,7 @@ from dlio_torch.analysis.advice.choice import Finding
 from dlio_torch.analysis.advice.evidence import LEAST, Evidence
 from dlio_torch.analysis.advice.run_rules import COSTLY
 from dlio_torch.checkpoint.goodput import Goodput, interval_steps
-from dlio_torch.checkpoint.registry import layout_of
+from dlio_torch.checkpoint.registry import BUILTIN
 from dlio_torch.units import counted, format_duration, percent
 
 _AIM = 0.05  # share of the time that checkpoints should take
@@ -45,8 +45,8 @@ def checkpoints(evidence: Evidence) -> Iterator[Finding]:
 def _option(evidence: Evidence, name: str) -> Value:
     """Value of an option of the saver; ``None`` if its layout does not have the option."""
     options = evidence.config.checkpoint
-    layout = layout_of(options.layout)
-    value: Value = getattr(options, name, None) if layout is not None and name in layout.options else None
+    has_option = options.layout in BUILTIN and name in BUILTIN[options.layout].options
+    value: Value = getattr(options, name, None) if has_option else None
     return value
 
 

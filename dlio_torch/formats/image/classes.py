@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-"""Ends of file names that ImageFolder takes for images, in any case (``IMG_EXTENSIONS`` of
-``torchvision/datasets/folder.py``)."""
+from dlio_torch.formats.image.options import SUFFIXES
 
 
 class ClassFolders:

@@ -14,9 +14,9 @@ from typing import Any
 from dlio_torch.config.schema import FieldConfig
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.data_description import DataDescription, StoredArray
-from dlio_torch.formats.image.classes import SUFFIXES, class_names, file_names
+from dlio_torch.formats.image.classes import class_names, file_names
 from dlio_torch.formats.image.completeness import ImageHeader, check_complete
-from dlio_torch.formats.image.options import ImageConfig
+from dlio_torch.formats.image.options import SUFFIXES, ImageConfig
 from dlio_torch.formats.image.pillow_codec import library_version
 from dlio_torch.formats.image.sizes import first_names, holds_images
 from dlio_torch.units import counted

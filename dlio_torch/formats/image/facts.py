@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dlio_torch.formats.core.facts import WHOLE_FILES, FormatFacts, Unused
-from dlio_torch.formats.image.classes import SUFFIXES
-from dlio_torch.formats.image.options import ImageConfig
+from dlio_torch.formats.image.options import SUFFIXES, ImageConfig
 
 if TYPE_CHECKING:
     from dlio_torch.config.check import Fail

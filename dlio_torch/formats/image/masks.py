@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.errors import ConfigError, DataError
-from dlio_torch.formats.image.classes import SUFFIXES, ClassTree
+from dlio_torch.formats.image.classes import ClassTree
+from dlio_torch.formats.image.options import SUFFIXES
 
 _BLOCK, _CLASSES = 32, 21  # pixels; classes of a generated mask, as many as Pascal VOC has
 

@@ -7,6 +7,9 @@ from typing import Literal
 
 from dlio_torch.config.opt import LARGEST_CALL, opt
 
+SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+"""Ends of file names that ImageFolder takes for images, in any case (``IMG_EXTENSIONS`` of
+``torchvision/datasets/folder.py``)."""
 _MOST_PIXELS = 65500
 """Largest width and height of a JPEG image (libjpeg)."""
 

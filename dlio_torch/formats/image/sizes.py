@@ -9,7 +9,8 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
-from dlio_torch.formats.image.classes import SUFFIXES, image_names
+from dlio_torch.formats.image.classes import image_names
+from dlio_torch.formats.image.options import SUFFIXES
 
 
 def first_names(folder: Path, most: int) -> list[str]:

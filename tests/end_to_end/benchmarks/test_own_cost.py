@@ -22,9 +22,9 @@ BEGUN = 100  # the first steps fill caches
     [
         (["--help"], 160, 30),
         # Each family of formats brings three modules: its package, facts and options.
-        (["ls"], 410, 45),
-        (["explain", "loader.num_workers"], 410, 45),
-        (["show", "recipe=cosmic_tagger"], 415, 45),
+        (["ls"], 413, 45),
+        (["explain", "loader.num_workers"], 413, 45),
+        (["show", "recipe=cosmic_tagger"], 418, 45),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )

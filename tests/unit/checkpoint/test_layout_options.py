@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 
-from dlio_torch.checkpoint.base import COMMON_OPTIONS
-from dlio_torch.checkpoint.layouts.plain_files.layout import TorchSaveLayout
-from dlio_torch.checkpoint.registry import BUILTIN, layout_of, unread_options
+from dlio_torch.checkpoint.registry import BUILTIN, unread_options
 from dlio_torch.config.compose import Composed, compose
 from dlio_torch.config.emit import to_yaml
 from dlio_torch.config.resources import find
 from dlio_torch.config.schema import CheckpointConfig
+from dlio_torch.config.schema_training import OF_ALL_LAYOUTS
 from dlio_torch.errors import ConfigError
 
 NAMES = {field.name for field in fields(CheckpointConfig)}
@@ -45,9 +44,9 @@ def composed(recipe: Path, *options: str) -> Composed:
 
 
 def test_each_option_is_of_all_layouts_or_read_by_some() -> None:
-    read = [layout.options for name in BUILTIN if (layout := layout_of(name)) is not None]
-    assert COMMON_OPTIONS | frozenset().union(*read) == NAMES
-    assert not any(COMMON_OPTIONS & options for options in read)
+    read = [entry.options for entry in BUILTIN.values()]
+    assert OF_ALL_LAYOUTS | frozenset().union(*read) == NAMES
+    assert not any(OF_ALL_LAYOUTS & options for options in read)
 
 
 @pytest.mark.parametrize(
@@ -142,9 +141,5 @@ def test_each_shipped_choice_of_checkpoints_fits_recipes_of_other_layouts(recipe
 
 def test_a_registered_layout_says_which_options_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert unread_options(CheckpointConfig(layout="torch_save", plan_cache=True)) == {"plan_cache": ("dcp",)}
-    monkeypatch.setitem(BUILTIN, "other", f"{__name__}:OtherLayout")
+    monkeypatch.setitem(BUILTIN, "other", replace(BUILTIN["torch_save"], options=frozenset({"plan_cache"})))
     assert unread_options(CheckpointConfig(layout="torch_save", plan_cache=True)) == {"plan_cache": ("dcp", "other")}
-
-
-class OtherLayout(TorchSaveLayout):
-    options = frozenset({"plan_cache"})

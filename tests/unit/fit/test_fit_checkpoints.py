@@ -109,7 +109,7 @@ def test_replaced_files_have_one_name() -> None:
         times.save("/out/last.pt", state=STATE)
     times.end_epoch(3, exhausted=True)
     result = options(fitted(times))
-    assert (result["keep"], result["file_name"], result["rename"]) == (1, "checkpoint.pt", False)
+    assert (result["keep"], result["file_name"], result["rename"]) == (1, "state.pt", False)
 
 
 def test_several_files_of_a_checkpoint_have_sizes_of_their_own() -> None:

@@ -25,21 +25,6 @@ if TYPE_CHECKING:
 class DcpLayout(Layout):
     """The state of the described model, or listed tensors, by ``torch.distributed.checkpoint``."""
 
-    options = frozenset(
-        {
-            "async_save",
-            "thread_count",
-            "single_file_per_rank",
-            "sync_files",
-            "plan_cache",
-            "use_collectives",
-            "pinned_staging",
-            "planned_ranks",
-            "restore_ranks",
-            "restore_part",
-            "tensors",
-        }
-    )
     needs_model = True
 
     def saves_job(self, config: Config) -> bool:

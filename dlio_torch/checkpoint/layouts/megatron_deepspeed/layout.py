@@ -21,7 +21,6 @@ LATEST = "latest"
 class MegatronDeepSpeedLayout(Layout):
     """The files of Megatron-DeepSpeed: layers or parts of the model, and a file of the optimizer for each rank."""
 
-    options = frozenset({"restore_part"})
     needs_model = True
 
     def file_names(self, config: Config) -> list[str]:

@@ -33,8 +33,6 @@ class _PlainLayout(Layout):
 class FilesLayout(_PlainLayout):
     """Files of given sizes, each written with write calls of a given size."""
 
-    options = frozenset({"files", "restore_read_bytes", "ranks", "rename"})
-
     def held_bytes(self, config: Config, rank: int) -> int:
         return max((file.write_bytes for file in config.checkpoint.files), default=0)
 
@@ -44,8 +42,6 @@ class FilesLayout(_PlainLayout):
 
 class TorchSaveLayout(_PlainLayout):
     """One file of a rank, written by ``torch.save``: a described model, listed tensors, or a state by size."""
-
-    options = frozenset({"state_bytes", "file_name", "tensors", "ranks", "rename", "restore_part"})
 
     def replaced_bytes(self, config: Config) -> list[int]:
         return [] if "{step}" in config.checkpoint.file_name else self.file_sizes(config, 0)

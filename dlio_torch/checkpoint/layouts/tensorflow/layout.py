@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 class TensorFlowLayout(Layout):
     """The files of TensorFlow's Saver."""
 
-    options = frozenset({"state_bytes", "tensorflow", "restore_read_bytes", "ranks"})
-
     def file_names(self, config: Config) -> list[str]:
         prefix = config.checkpoint.tensorflow.name
         ends = ("", ".tmp*")

@@ -7,7 +7,6 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
-from dlio_torch.data.engines.decoupled.device_options import check_read_to_device
 from dlio_torch.data.engines.facts import Demand, EngineFacts
 from dlio_torch.formats.core.call_text import call_text
 from dlio_torch.formats.core.facts import Axis, Call, Unused
@@ -77,6 +76,8 @@ class DecoupledFacts(EngineFacts):
             )
         about.check_decoupled(config, fail)
         if loader.read_to == "device":
+            from dlio_torch.data.engines.decoupled.device_options import check_read_to_device
+
             check_read_to_device(config, fail)
 
     def unused(self, config: Config) -> Iterator[Unused]:

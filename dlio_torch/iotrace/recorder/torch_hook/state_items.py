@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from dlio_torch.iotrace.recorder.torch_hook.patched_names import local_tensor
+
 _MOST = 1024  # items that are described
 _DEEPEST = 32
 _MOST_VALUES = 10_000  # of a list whose pickled size is taken
@@ -38,7 +40,7 @@ def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, list[int],
     if len(path) > _DEEPEST:
         return
     if isinstance(value, sys.modules["torch"].Tensor):
-        local = getattr(value, "_local_tensor", value)
+        local = local_tensor(value)
         yield ".".join(path), list(map(int, local.shape)), str(local.dtype).split(".")[-1]
     elif isinstance(value, Mapping):
         for key in value:
