@@ -98,7 +98,7 @@ class FormatFacts:
             path: of one file, or of the folder that :meth:`recognises_folder` accepted.  It raises ``DataError`` for
             data that it cannot read.  Empty: files of this format cannot be described.
         recreate: ``module:function`` that returns the ``Recreation`` (``formats/core/recreation.py``) of existing
-            files: the options with which this format generates files like them.  Empty: those that read them.
+            files: the options with which this format generates files like them.  Empty: it generates none like them.
         takes_any_folder: a folder is one data set of this format, however it is arranged, if the user names the format.
         described_as: name of the format that reads existing files of this kind, unless ``dataset.format`` names this
             one; empty: this format.
