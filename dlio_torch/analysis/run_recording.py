@@ -8,10 +8,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from dlio_torch.analysis.compared_figures import compared_figures
 from dlio_torch.errors import DataError, DlioError
 from dlio_torch.iotrace.events.recording import Kind, Recording
 from dlio_torch.iotrace.importers import any_log
 from dlio_torch.iotrace.importers.event_folder import is_event_folder, read_event_folder
+from dlio_torch.ownership.marker import marked_kind
 from dlio_torch.run_directory import run_state
 from dlio_torch.run_directory.run_dir import RunDir
 
@@ -54,8 +56,20 @@ def _open_folder(path: Path) -> Recording:
     if directory.events.is_dir() or is_run or directory.command.exists():
         return _recorded(directory, "trace" if directory.command.exists() and not is_run else "run")
     if not is_event_folder(path):
+        _refuse_result(path)
         _refuse_runs(path)
     return any_log.open_folder(path)
+
+
+def _refuse_result(path: Path) -> None:
+    """Raises DataError for the result of the verb ``fit``, which holds a recipe."""
+    if marked_kind(path) == "fit":
+        runs = [folder for folder in _folders(path) if is_recorded(RunDir(folder))]
+        more = f"its compared run is {runs[0]}; " if runs else ""
+        raise DataError(
+            f"{path} is a result of the verb fit, which holds a recipe",
+            hint=f"{more}run the recipe with recipe={path}/",
+        )
 
 
 def _refuse_runs(path: Path) -> None:
@@ -107,7 +121,7 @@ def _recorded(directory: RunDir, kind: Kind) -> Recording:
         notes.append(_why_no_summary(directory, facts))
     recording = read_event_folder(directory.events, directory.path, kind, facts, tuple(notes))
     if isinstance(summary, dict) and isinstance(summary.get("world_size"), int):
-        facts = {**recording.facts, "recipe": summary.get("recipe"), **_utilisation(summary)}
+        facts = {**recording.facts, "recipe": summary.get("recipe"), **_utilisation(summary), **_figures(summary)}
         recording = replace(recording, world_size=summary["world_size"], facts=facts)
     if not ended:
         return replace(recording, runtime_s=None)
@@ -120,6 +134,12 @@ def _utilisation(summary: dict[str, Any]) -> dict[str, dict[str, float]]:
     values = {name: (summary.get(name) or {}).get("mean") for name in ("au", *LIMITS)}
     known = {name: value for name, value in values.items() if value is not None}
     return {"utilisation": known} if known else {}
+
+
+def _figures(summary: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """The fact ``figures``: those on checkpoints, by their paths in the summary; empty if none is known."""
+    known = compared_figures(summary)
+    return {"figures": known} if known else {}
 
 
 def _why_no_summary(directory: RunDir, facts: dict[str, Any]) -> str:

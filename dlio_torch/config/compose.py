@@ -25,11 +25,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dlio_torch.config import resources
-from dlio_torch.config.adjustments import adjust_loader
+from dlio_torch.config.adjustments import adjust_checkpoint, adjust_loader
 from dlio_torch.config.arguments import split_argument
 from dlio_torch.config.check import ConfigCheck
 from dlio_torch.config.existing_data import CUSTOM, NOTHING, PATH, Fragments, has_shipped_batch, remarks_on, scale_of
 from dlio_torch.config.fields import groups, leaves, lookup, nearest
+from dlio_torch.config.file_paths import file_argument
 from dlio_torch.config.layers import COMMAND_LINE, Stack, show, unknown
 from dlio_torch.config.recipe_blocks import add_accelerator, add_scale
 from dlio_torch.config.resources import Resources
@@ -122,7 +123,7 @@ def compose(
                 hint=f"write scale={value}",
             )
         if key != "recipe" and key not in picks:
-            stack.set(key, value)
+            stack.set(key, file_argument(key, value, places.cwd))
     if "recipe" not in document.tree:
         stack.set("recipe", name)
     config = stack.build()
@@ -130,6 +131,7 @@ def compose(
     _check_format(config, stack, formats)
     sources = {option.key: stack.source(option.key) for option, _ in leaves(config)}
     fits_batch = has_shipped_batch(arguments, document, sources["train.batch_size"])
+    config, unread = adjust_checkpoint(config, sources, picked="checkpoint" in picks)
     notes: list[str] = []
     changed: dict[str, str] = {}
     if not resolved:
@@ -144,7 +146,7 @@ def compose(
     config, adjusted = adjust_loader(config, sources, changed)
     validate(config, sources)
     config, paths = with_local_paths(config)
-    adjusted += paths
+    adjusted += [*unread, *paths]
     remarks = [] if resolved else remarks_on(config, sources, arguments)
     return Composed(config, sources, notes, frozenset(changed), adjusted, remarks=tuple(remarks), fits_batch=fits_batch)
 

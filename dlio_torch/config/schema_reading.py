@@ -39,6 +39,12 @@ class AccessConfig:
         "samples per library call; sample: one; block: a run of consecutive samples; file: a whole file, kept"
         " in memory until its samples are used",
     )
+    block_samples: int = opt(
+        0,
+        "with pattern=stream and unit=block: consecutive samples of a file, such as a row group, that are dealt to "
+        "ranks and workers, shuffled, and read like a file of their own, each with an open of the file",
+        minimum=0,
+    )
     shard: Literal["before_shuffle", "after_shuffle"] = opt(
         "before_shuffle",
         "distribution of a stream's files to ranks; before_shuffle: once; after_shuffle: again after the "
@@ -174,6 +180,11 @@ class LoaderConfig:
     )
     in_memory: bool = opt(False, "read all samples of the rank into memory before training")
     timeout_s: float = opt(300.0, "maximum wait for a batch before the run fails; 0: no limit", unit="s", minimum=0)
+    probe_files: Literal["none", "first", "all"] = opt(
+        "none",
+        "files of each split that the rank's process opens and closes once before training, as programs do to learn "
+        "the shape of the samples (first) or their number (all)",
+    )
     replay: Literal["none", "reads", "samples", "batches"] = opt(
         "none",
         "leave out one cost of loading training batches, to measure that cost; none: nothing is left out; reads: "

@@ -9,7 +9,7 @@ from dlio_torch.config.extensions import engine_facts, format_facts
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate_access import check_access
 from dlio_torch.config.validate_cache import check_cache
-from dlio_torch.config.validate_checkpoints import check_dcp, check_layout, check_saving_ranks
+from dlio_torch.config.validate_checkpoints import check_layout, check_read_options, check_saving_ranks
 from dlio_torch.config.validate_dataset import check_dataset
 from dlio_torch.config.validate_engine import check_engine
 from dlio_torch.config.validate_model import check_model
@@ -46,8 +46,8 @@ def validate(config: Config, sources: Mapping[str, str] | None = None) -> None:
     _compute(config, check)
     _train(config, check)
     check_model(config, check.fail)
+    check_read_options(config, check.fail)
     _checkpoint(config, check)
-    check_dcp(config, check.fail)
 
 
 def check_world(
@@ -83,7 +83,8 @@ def check_world(
     if data.path is None:
         num_files = data.num_files if num_files is None else num_files
         num_samples = data.num_files * data.samples_per_file if num_samples is None else num_samples
-    if config.access.partition == "files" and num_files is not None and num_files < world_size:
+    is_by_files = config.access.partition == "files" and not config.access.block_samples
+    if is_by_files and num_files is not None and num_files < world_size:
         check.fail(
             ["access.partition", "dataset.num_files" if data.path is None else "dataset.path"],
             f"{num_files} file{'' if num_files == 1 else 's'} are too few to give each of {ranks} a file",
@@ -130,7 +131,7 @@ def _check_share(check: ConfigCheck, world_size: int, num_samples: int, num_file
                 f"set train.batch_size={max(1, fits)} or less, or provide more samples",
             )
         return
-    if access.partition == "files" and num_files:
+    if access.partition == "files" and num_files and not access.block_samples:
         share = num_files // world_size * (num_samples // num_files)
     elif access.partition != "none":
         share = num_samples // world_size
@@ -211,10 +212,10 @@ def _compute(config: Config, check: ConfigCheck) -> None:
             "a constant step time has no standard deviation",
             "set compute.distribution=normal, or compute.stdev_s=0",
         )
-    if compute.stdev_s and compute.distribution == "exponential":
+    if compute.stdev_s > compute.step_s and compute.distribution == "exponential":
         check.fail(
-            keys,
-            "the standard deviation of an exponential distribution always equals the mean",
+            [*keys, "compute.step_s"],
+            "the standard deviation of an exponential distribution is at most the mean",
             "set compute.distribution=gamma, or compute.stdev_s=0",
         )
 
@@ -293,11 +294,12 @@ def _checkpoint(config: Config, check: ConfigCheck) -> None:
             "the checkpoint has a state of 0 bytes",
             "set the size of the state, for example checkpoint.state_bytes=100MiB",
         )
-    for i, item in enumerate(saved.files):
+    names = {f"checkpoint.files.{i}.name": item.name for i, item in enumerate(saved.files)}
+    for key, name in {"checkpoint.file_name": saved.file_name, **names}.items():
         # The name becomes a file in the run directory and must stay there.
-        if "/" in item.name or item.name in ("", ".", ".."):
+        if "/" in name or name in ("", ".", ".."):
             check.fail(
-                [f"checkpoint.files.{i}.name"],
+                [key],
                 "this is not a file name",
                 "write a name that is not empty and has no '/'",
             )

@@ -22,7 +22,7 @@ def check_access(config: Config, fail: Fail) -> None:
     access = config.access
     if access.pattern != "stream":
         unused = {"shard": "before_shuffle", "interleave": 1, "interleave_buffer": 0, "interleave_prefetch": 0}
-        unused |= {"shuffle_pool": 0, "repeat": False}
+        unused |= {"shuffle_pool": 0, "repeat": False, "block_samples": 0}
         for name, value in unused.items():
             if getattr(access, name) != value:
                 fail(
@@ -41,7 +41,7 @@ def check_access(config: Config, fail: Fail) -> None:
     allowed: dict[str, tuple[Any, ...]] = {
         "access.partition": ("files", "none") if access.pattern == "stream" else ("none",),
         "access.order": ("sequential", "shuffled"),
-        "access.unit": ("sample", "file") if access.pattern == "stream" else ("sample",),
+        "access.unit": ("sample", "block", "file") if access.pattern == "stream" else ("sample",),
         "loader.engine": tuple(engine.name for engine in all_engines() if engine.streams),
         "loader.in_memory": (False,),
     }
@@ -80,11 +80,28 @@ def _stream(config: Config, fail: Fail) -> None:
                     f"needs access.{key}={needed}",
                     f"set access.{key}={needed}, or access.shard=before_shuffle",
                 )
-    if access.unit == "file" and access.shuffle_pool:
+    _blocks(config, fail)
+    if access.unit != "sample" and access.shuffle_pool:
         fail(
             ["access.shuffle_pool", "access.unit"],
-            "each sample in the pool would keep its whole file in memory",
+            "each sample in the pool would keep its whole file or block in memory",
             "set access.shuffle_pool=0 (access.order=shuffled permutes the samples of a file), or access.unit=sample",
+        )
+
+
+def _blocks(config: Config, fail: Fail) -> None:
+    access = config.access
+    if access.unit == "block" and not access.block_samples:
+        fail(
+            ["access.unit", "access.pattern"],
+            "a stream that reads blocks needs their number of samples",
+            "set access.block_samples (for example 64), or access.unit=sample or file",
+        )
+    if access.block_samples and access.unit != "block":
+        fail(
+            ["access.block_samples", "access.unit"],
+            "only access.unit=block reads blocks",
+            "set access.unit=block, or access.block_samples=0",
         )
 
 

@@ -14,10 +14,14 @@ from typing import Any
 import numpy as np
 
 from dlio_torch.config.schema import FieldConfig
+from dlio_torch.errors import DataError
 from dlio_torch.fit.finding import Confidence, Finding, Findings, findings
 from dlio_torch.fit.recorded_files import evaluation_files, files_of, inspected, training_files
 from dlio_torch.fit.recorded_training import RecordedLoader, RecordedTraining
+from dlio_torch.fit.replayed_data import fit_replayed_data
+from dlio_torch.fit.sample_reads import SampleReads
 from dlio_torch.formats.core.inspection import Inspection
+from dlio_torch.formats.core.recorded_samples import RecordedSamples
 from dlio_torch.formats.core.recreation import ObservedArray, ObservedReads, Recreation, recreation
 from dlio_torch.formats.core.registry import facts
 from dlio_torch.iotrace.events.call_names import CLASSES, MAP, READ, class_codes
@@ -35,7 +39,9 @@ class DataFit:
         format: value of ``dataset.format``.
         files: paths of the recorded files of training, in the order of their samples.
         samples: number of samples in all of them.
-        inspection: of the files; ``None``: they are gone.
+        inspection: of the files; ``None``: they are gone, or no known format explains them.
+        replayed: the recorded calls of the samples; ``None``: the format generates files like the recorded ones.
+        reads: the readings of these samples; ``None`` likewise.
     """
 
     findings: Findings
@@ -43,13 +49,41 @@ class DataFit:
     files: tuple[str, ...]
     samples: int
     inspection: Inspection | None
+    replayed: RecordedSamples | None = None
+    reads: SampleReads | None = None
 
 
 def fit_data(training: RecordedTraining) -> DataFit:
-    """Finds the data set of a recorded training.
+    """Finds the data set of a recorded training; without a format that explains it, the recorded calls.
 
     Raises:
-        DataError: its files are gone, of no known format, or of one that generates no files like these.
+        DataError: neither a known format nor the calls of samples explain the data.
+    """
+    try:
+        return _known_format(training)
+    except DataError as error:
+        return _recorded_calls(training, error)
+
+
+def _recorded_calls(training: RecordedTraining, reason: DataError) -> DataFit:
+    """The recorded calls as a data set.
+
+    Raises:
+        DataError: ``reason``, why no known format explains them, if it is not known which calls read a sample either.
+    """
+    try:
+        data = fit_replayed_data(training, reason.message)
+    except DataError as error:
+        raise reason from error
+    files, samples = tuple(data.samples.file_bytes), len(data.samples.samples)
+    return DataFit(data.findings, data.format, files, samples, None, data.samples, data.reads)
+
+
+def _known_format(training: RecordedTraining) -> DataFit:
+    """The data set by what its files state.
+
+    Raises:
+        DataError: its files are gone or of no known format, or it stays open how they are read.
     """
     recorded = training_files(training)
     others = evaluation_files(training, recorded)

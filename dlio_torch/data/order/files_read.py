@@ -45,9 +45,10 @@ def files_read(
     evaluation = manifests.get("eval") if evaluates else None
     reads_own_files = config.access.partition in ("files", "slices") and config.access.pattern != "lanes"
     # A stream also opens files whose samples wait in its pool when the epoch ends.  If files are dealt again in each
-    # pass, which these are depends on its workers.
+    # pass, which these are depends on its workers.  Blocks of a file are dealt to all ranks.
     stream = config.access.pattern == "stream"
-    whole = not reads_own_files or (stream and config.access.shard == "after_shuffle")
+    shared = config.access.block_samples or config.access.shard == "after_shuffle"
+    whole = not reads_own_files or (stream and bool(shared))
     mask = np.full(train.num_files, whole or evaluation is train)
     if not mask.all():
         for rank in ranks:

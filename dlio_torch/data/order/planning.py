@@ -182,6 +182,7 @@ def _sampler(
             partition=access.partition,  # type: ignore[arg-type]  # validate() has refused others
             shard=access.shard,
             whole=access.unit == "file",
+            block=access.block_samples,
             interleave=access.interleave,
             interleave_prefetch=access.interleave_prefetch,
             interleave_buffer=access.interleave_buffer,

@@ -82,6 +82,7 @@ class StreamSpec(BatchSpec):
         partition: whether each rank reads ``files`` of its own, or all (``none``).
         shard: whether files are dealt to ranks before they are shuffled or after it.
         whole: files are read whole; ``access.unit=file``.
+        block: samples of the blocks that take the place of files, each read whole; 0: files; ``access.block_samples``.
         interleave: files that a part reads in turn.
         interleave_prefetch: files that a part has begun before their turn; with ``interleave_buffer``.
         interleave_buffer: records that a thread of each file keeps ready; 0: no such threads.
@@ -98,6 +99,7 @@ class StreamSpec(BatchSpec):
     partition: Literal["files", "none"] = "files"
     shard: Literal["before_shuffle", "after_shuffle"] = "before_shuffle"
     whole: bool = False
+    block: int = 0
     interleave: int = 1
     interleave_prefetch: int = 0
     interleave_buffer: int = 0

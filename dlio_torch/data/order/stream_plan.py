@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from dlio_torch.data.dataset.file_counts import FileCounts
 from dlio_torch.data.order.access_patterns import drawn, generator, in_batches, interleaved
+from dlio_torch.data.order.file_blocks import FileBlocks
 from dlio_torch.data.order.orders import permuted
 from dlio_torch.data.order.pipe_plan import ENDLESS, PipePlan
 from dlio_torch.data.order.specification import StreamSpec
@@ -35,13 +36,16 @@ class StreamPlan(PipePlan):
     none               all files, in a shuffle of its own
     ================== ==================================================================================
 
+    With ``block`` the blocks of all files take the place of files, in this table and in everything that follows: a
+    block is dealt, shuffled and read like a file of its own.
+
     Part p of the rank, one loader worker, takes every ``parts``-th of these files from p on.  Every rank
     has the same number of steps: as many full batches as the smallest share is sure to hold
     (``tail=drop``), or as the largest may need (``tail=pad``; a part that is over goes on at its own start).
     With ``repeat`` there may be any number of them.
 
     Args:
-        file_counts: samples of each file.
+        file_counts: samples of each file; with ``block``, cut into blocks here.
         spec: order, shards and batches.
 
     Attributes:
@@ -56,21 +60,23 @@ class StreamPlan(PipePlan):
     def __init__(self, file_counts: Sequence[int], spec: StreamSpec) -> None:
         self.interleave, self.interleave_buffer = spec.interleave, spec.interleave_buffer
         self.interleave_prefetch = spec.interleave_prefetch if spec.interleave_buffer else 0
-        self._counts = FileCounts.of(file_counts)
+        self._blocks = FileBlocks(FileCounts.of(file_counts), spec.block) if spec.block else None
+        self._counts = FileCounts.of(file_counts) if self._blocks is None else self._blocks.counts
         self.held_samples = self._held_samples(spec)
         self.pool = max(1, spec.pool)
         self._shuffled = spec.order == "shuffled"
         self._by_files = spec.partition == "files"
         self._redealt = self._by_files and spec.shard == "after_shuffle"
-        self._permuted = spec.whole and self._shuffled
+        self._permuted = (spec.whole or bool(spec.block)) and self._shuffled
         self._pad = spec.tail == "pad" and not spec.repeat
         self._seed, self._rank, self._world_size = spec.seed, spec.rank, spec.world_size
         size = spec.rank_batch_size()
-        if self._by_files and len(file_counts) < spec.world_size:
+        if self._by_files and len(self._counts) < spec.world_size:
+            piece = "block" if spec.block else "file"
             raise ConfigError(
-                f"access.partition=files leaves ranks without data: there are {counted(len(file_counts), 'file')} for "
+                f"access.partition=files leaves ranks without data: there are {counted(len(self._counts), piece)} for "
                 f"{spec.world_size} ranks",
-                hint=f"use at most {len(file_counts)} ranks, or raise dataset.num_files",
+                hint=f"use at most {len(self._counts)} ranks, or raise dataset.num_files",
             )
         given = self._steps_given(spec, size)
         super().__init__(
@@ -80,6 +86,7 @@ class StreamPlan(PipePlan):
             endless=spec.repeat,
             parts=spec.parts,
             pattern=f"stream, {spec.order}, {spec.partition}, {spec.shard}, whole {spec.whole}, "
+            f"block {spec.block}, "
             f"interleave {spec.interleave}, pool {spec.pool}, repeat {spec.repeat}, {spec.tail}, seed {spec.seed}, "
             f"world size {spec.world_size}",
         )
@@ -87,7 +94,7 @@ class StreamPlan(PipePlan):
     def _held_samples(self, spec: StreamSpec) -> int:
         begun = spec.interleave + self.interleave_prefetch
         ready = begun * (spec.interleave_buffer + 1) if spec.interleave_buffer else 0
-        held = spec.parts * (begun * self._counts.largest() if spec.whole else spec.pool + ready)
+        held = spec.parts * (begun * self._counts.largest() if spec.whole or spec.block else spec.pool + ready)
         return held if spec.repeat else min(held, self._counts.total)
 
     def _steps_given(self, spec: StreamSpec, size: int) -> int:
@@ -120,6 +127,10 @@ class StreamPlan(PipePlan):
         if not self._permuted:
             return range(samples)
         return np.random.default_rng([self._seed, number, 2, file]).permutation(samples)
+
+    def place(self, file: int) -> tuple[int, int]:
+        """The file on the storage of ``file``, which may be a block, and its first sample there."""
+        return (file, 0) if self._blocks is None else self._blocks.place(file)
 
     def first(self, file: int) -> int:
         """Sample number of the first sample of ``file``."""

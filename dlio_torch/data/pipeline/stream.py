@@ -32,16 +32,17 @@ from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 from dlio_torch.syserrors import unreadable
 
 Record = tuple[int, Sample]  # number of the sample in the data set, and its arrays
-# A file, the number of its first sample in the data set, its samples in the order in which they are wanted.
-Piece = tuple[int, int, "range | Numbers"]
+# A file, the first sample that is read of it, the number of this sample in the data set, and the samples in the order
+# in which they are wanted, counted from this one.
+Piece = tuple[int, int, int, "range | Numbers"]
 
 
 class StreamFiles(IterDataPipe[Piece]):
-    """Iterable of the files of one part of a plan; each iteration is the next pass.
+    """Iterable of the files, or blocks, of one part of a plan; each iteration is the next pass.
 
     >>> from dlio_torch.data.order.specification import StreamSpec
     >>> list(StreamFiles(StreamPlan([2, 2, 2], StreamSpec(batch_size=1)), epoch=0, part=0))
-    [(0, 0, range(0, 2)), (1, 2, range(0, 2)), (2, 4, range(0, 2))]
+    [(0, 0, 0, range(0, 2)), (1, 0, 2, range(0, 2)), (2, 0, 4, range(0, 2))]
     """
 
     def __init__(self, plan: StreamPlan, epoch: int, part: int) -> None:
@@ -53,20 +54,21 @@ class StreamFiles(IterDataPipe[Piece]):
     def __iter__(self) -> Iterator[Piece]:
         number, self._pass = self._pass, self._pass + 1
         plan = self._plan
-        return ((file, plan.first(file), plan.rows(number, file)) for file in plan.files(number, self._part))
+        files = plan.files(number, self._part)
+        return ((*plan.place(file), plan.first(file), plan.rows(number, file)) for file in files)
 
 
 class StreamDataset(SampleDataset):
     """Dataset of one split, read file by file from start to end.
 
     A file is opened when its first sample is asked for and closed after its last.  With ``unit="file"`` it is
-    read by one library call for each array and kept in memory until its samples are used up; else as
-    ``Format.stream`` reads it.
+    read by one library call for each array and kept in memory until its samples are used up, and so is a block of it
+    with ``unit="block"``; else as ``Format.stream`` reads it.
     """
 
     def __init__(self, *args: Any, unit: str = "sample", **options: Any) -> None:
         super().__init__(*args, unit=unit, **options)
-        self._by_file = unit == "file"
+        self._whole_pieces = unit != "sample"
 
     def records(self, piece: Piece) -> Iterator[Record]:
         """Yields the requested samples of a file.
@@ -74,7 +76,7 @@ class StreamDataset(SampleDataset):
         Raises:
             DataError: the file is missing, damaged, or holds another number of samples.
         """
-        return self._whole(*piece) if self._by_file else self._streamed(*piece)
+        return self._whole(*piece) if self._whole_pieces else self._streamed(*piece)
 
     def check(self, batch: Batch) -> None:
         """Compare a batch with the generated content.
@@ -84,7 +86,7 @@ class StreamDataset(SampleDataset):
         """
         self._check(batch)
 
-    def _streamed(self, file: int, first: int, rows: range | Numbers) -> Iterator[Record]:
+    def _streamed(self, file: int, begin: int, first: int, rows: range | Numbers) -> Iterator[Record]:
         add, clock = self._recorder.add, time.perf_counter_ns
         reader, path = self._reader(file, OrderedDict())
         try:
@@ -104,12 +106,12 @@ class StreamDataset(SampleDataset):
         finally:
             reader.close()
 
-    def _whole(self, file: int, first: int, rows: range | Numbers) -> Iterator[Record]:
+    def _whole(self, file: int, begin: int, first: int, rows: range | Numbers) -> Iterator[Record]:
         buffer = BatchBuffer(self._specs, range(first, first + len(rows)))
         reader, path = self._reader(file, OrderedDict())
         try:
             began = time.perf_counter_ns()
-            reader.read(0, len(rows), buffer, 0)
+            reader.read(begin, len(rows), buffer, 0)
             self._recorder.add("read", began, time.perf_counter_ns(), file=path)
         except OSError as error:
             raise unreadable(path, error) from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from abc import abstractmethod
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +51,15 @@ class TokensReader(Reader):
         self.tokens = self._count()
         self.num_samples = self._windows.count(self.tokens)
         if not self.num_samples:
+            self.close()
             raise DataError(
                 f"{path} has {self.tokens} tokens, fewer than the {self._windows.span} that a sample needs",
                 hint="lower dataset.tokens.window",
             )
+
+    def _count(self) -> int:
+        """Number of tokens in the file."""
+        return count_tokens(self._path, self._options)
 
     def read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         check_range(self._path, self.num_samples, first, count)
@@ -70,10 +74,6 @@ class TokensReader(Reader):
                     buffer.fixed[TARGETS][place] = tokens[start + 1 : start + 1 + windows.length]
                 else:
                     buffer.fixed[STORED][place] = window
-
-    def _count(self) -> int:
-        """Number of tokens in the file."""
-        return count_tokens(self._path, self._options)
 
     @abstractmethod
     def _taken(self, start: int, count: int, buffer: BatchBuffer) -> npt.NDArray[Any]:
@@ -111,22 +111,20 @@ class MappedReader(TokensReader):
     _batch: weakref.ref[BatchBuffer] | None = None
 
     def __init__(self, path: Path, options: TokensConfig) -> None:
+        super().__init__(path, options)
         self._by_batch = options.reopen == "batch"
-        try:
-            super().__init__(path, options)
-        except BaseException:
-            self._map = None
-            raise
+        if not self._by_batch and self._map is None:
+            self._map = self._mapped()
 
     def _count(self) -> int:
-        """The same, from a mapping that is kept, as of a program that maps a file once."""
-        options = self._options
-        if not self._by_batch and options.header == "none":
-            report_truncated_maps()
-            with suppress(OSError, ValueError):  # else the file itself says what is wrong
-                self._map = np.memmap(self._path, self._dtype, "r")
-                return len(self._map)
-        return super()._count()
+        """A file that stays mapped is mapped now, and has as many tokens as its mapping."""
+        if self._options.reopen == "batch" or self._options.header != "none":
+            return super()._count()
+        try:
+            self._map = self._mapping()
+        except (OSError, ValueError):  # no file, or no whole number of tokens: counting them says so
+            return super()._count()
+        return len(self._map)
 
     def keep_mapped(self) -> None:
         """From now on, keep one mapping until the reader is closed, as a stream has no batches."""
@@ -141,11 +139,14 @@ class MappedReader(TokensReader):
         return self._map[start : start + count]
 
     def _mapped(self) -> npt.NDArray[Any]:
-        report_truncated_maps()
-        mapped = np.memmap(self._path, self._dtype, "r", first_byte(self._options))
+        mapped = self._mapping()
         if len(mapped) < self.tokens:
             raise self._changed(len(mapped))
         return mapped
+
+    def _mapping(self) -> npt.NDArray[Any]:
+        report_truncated_maps()
+        return np.memmap(self._path, self._dtype, "r", first_byte(self._options))
 
     def _unmap(self, batch: weakref.ref[BatchBuffer]) -> None:
         if self._batch is batch:

@@ -48,6 +48,8 @@ def test_everything_is_said_and_no_line_is_too_wide(
     assert "A: it was killed" in text
     assert "overlap, exposed I/O: A contains no record of compute" in text
     assert "cosine similarity: 0." in text
+    assert "options that bring B closer to A:" in text
+    assert "read bytes lower train.epochs or train.steps" in text
     assert text.endswith(comparison.headline)
     assert "Not alike: read bytes 0.5 beyond the noise" in text
 
@@ -69,6 +71,9 @@ def test_json(comparison: Comparison) -> None:
     first = found["components"][0]
     assert (first["name"], first["distance"], first["alike"]) == ("read bytes", 0.5, False)
     assert first["worst_pair"] == [0, 0, 0.5]
+    assert first["values"] == [2000, 4000]
+    assert (first["remedy"]["option"], first["remedy"]["direction"]) == ("train.epochs", "lower")
+    assert [one["remedy"] is None for one in found["components"]] == [one["alike"] for one in found["components"]]
     assert found["cosine"]["factors"][0][0] == "I/O time (union), s"
 
 
@@ -83,3 +88,16 @@ def test_utilisations_of_runs_stand_side_by_side(comparison: Comparison, monkeyp
     assert "limit of the storage" not in stream.getvalue()
     assert to_json(comparison, utilisations)["utilisation"] == utilisations
     assert "accelerator utilisation" not in "".join(printed(comparison, monkeypatch, 100))
+
+
+def test_figures_on_checkpoints_stand_side_by_side(comparison: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = {"a": {"checkpoints.save.durable_s.mean": 0.5}, "b": {"checkpoints.save.durable_s.mean": 1.0}}
+    monkeypatch.setenv("COLUMNS", "100")
+    stream = io.StringIO()
+    print_comparison(comparison, stream, figures=figures)
+    assert ["checkpoints.save.durable_s", "500", "ms", "1", "s", "2"] in [
+        line.split() for line in stream.getvalue().splitlines()
+    ]
+    [pair] = to_json(comparison, figures=figures)["figures"]
+    assert (pair["name"], pair["unit"], pair["ratio"]) == ("checkpoints.save.durable_s.mean", "s", 2.0)
+    assert to_json(comparison)["figures"] == []

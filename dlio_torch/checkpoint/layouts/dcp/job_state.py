@@ -9,10 +9,12 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from dlio_torch.checkpoint.job.ranks import Shard, rank_shards
-from dlio_torch.checkpoint.job.saved_state import optimizer_states
+from dlio_torch.checkpoint.job.saved_state import StateTensor, optimizer_states
 from dlio_torch.checkpoint.layouts.dcp.job_mesh import sharding
+from dlio_torch.checkpoint.layouts.described_state.state_content import make_content
+from dlio_torch.checkpoint.listed_state import listed_state
 from dlio_torch.checkpoint.tensor_content import fill
-from dlio_torch.config.schema import CheckpointConfig
+from dlio_torch.config.schema import CheckpointConfig, Config
 from dlio_torch.config.schema_model import ModelConfig, ParallelConfig
 
 State = dict[str, Any]
@@ -57,10 +59,41 @@ def job_state(
         return {MODEL: weights}
     # Strings of their own, as get_state_dict makes them: the description is pickled, where equal objects count once.
     states = {s.parameter.name.encode().decode(): _parameter_state(model, s, tensors) for s in shards}
-    group = _options(model) if states else {}
+    group = optimizer_options(model) if states else {}
     if parallel.pipeline > 1:
         return {MODEL: weights, OPTIMIZER: _flat(states, group)}
     return {MODEL: weights, OPTIMIZER: {"state": states, "param_groups": [{**group, "params": list(weights)}]}}
+
+
+def saved_state(
+    config: Config, parallel: ParallelConfig, rank: int, *, device: str, seed: int | None = None, part: str = "all"
+) -> State:
+    """The state that a rank saves: the listed tensors, by their names, or its part of the described model.
+
+    Args:
+        config: the experiment.
+        parallel: ranks of the job.
+        rank: number of the rank.
+        device: where the tensors are.
+        seed: of their content; None: they get none.
+        part: see :func:`job_state`.
+
+    Raises:
+        RuntimeError: the state does not fit into memory.
+    """
+    listed = listed_state(config.checkpoint)
+    if not listed:
+        return job_state(config.model, parallel, rank, device=device, seed=seed, part=part)
+    return {name: _listed(value, device, seed) for name, value in listed.items()}
+
+
+def _listed(value: StateTensor | str, device: str, seed: int | None) -> torch.Tensor | str:
+    if isinstance(value, str):
+        return value
+    if seed is None:
+        return torch.empty(value.local_shape, dtype=getattr(torch, value.dtype), device=device)
+    tensor: torch.Tensor = make_content(value, seed)
+    return tensor.to(device)
 
 
 def state_device(options: CheckpointConfig) -> str:
@@ -109,7 +142,7 @@ def _parameter_state(model: ModelConfig, shard: Shard, tensors: _RankTensors) ->
     return {STEP: tensors.count(), **states} if model.optimizer_states > 1 else states
 
 
-def _options(model: ModelConfig) -> dict[str, Any]:
+def optimizer_options(model: ModelConfig) -> dict[str, Any]:
     """Options of the group of all parameters, as the optimizer of this torch has them."""
     parameters = [torch.nn.Parameter(torch.zeros(1))]
     optimizer: torch.optim.Optimizer

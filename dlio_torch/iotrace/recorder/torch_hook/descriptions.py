@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
+from dlio_torch.iotrace.recorder.torch_hook.patched_names import asked_length, dataset_kind
+
 _WRAPPERS = ("_IterDataPipeSerializationWrapper", "_MapDataPipeSerializationWrapper")
 _PIPES = ("IterDataPipe", "MapDataPipe")
 _KINDS = ("map", "iterable")  # of torch.utils.data.dataloader._DatasetKind
@@ -45,9 +47,9 @@ def unwrapped(dataset: Any) -> Any:
 
 
 def dataset(dataset: Any, number: int, loader: Any) -> dict[str, Any]:
-    """Description of a loader's data set."""
+    """Description of the data set of a ``DataLoader``."""
     is_pipe = any(base.__name__ in _PIPES and base.__module__.startswith("torch.") for base in type(dataset).__mro__)
-    style = "datapipe" if is_pipe else _KINDS[loader._dataset_kind]
+    style = "datapipe" if is_pipe else _KINDS[dataset_kind(loader)]
     return {
         "kind": "dataset",
         "id": number,
@@ -60,12 +62,16 @@ def dataset(dataset: Any, number: int, loader: Any) -> dict[str, Any]:
 def _length(dataset: Any, loader: Any, *, is_sized: bool) -> int | None:
     # Of iterable data sets only what the program has asked for itself: their lengths may be costly.
     if not is_sized:
-        length = getattr(loader, "_IterableDataset_len_called", None)
-        return length if isinstance(length, int) else None
+        return asked_length(loader)
     try:
         return len(dataset)
     except Exception:
         return None
+
+
+def dataset_of(loader: Any) -> Any:
+    """The data set of a ``DataLoader``."""
+    return unwrapped(loader.dataset)
 
 
 def loader(loader: Any, number: int, dataset_number: int) -> dict[str, Any]:
@@ -80,7 +86,7 @@ def loader(loader: Any, number: int, dataset_number: int) -> dict[str, Any]:
         "dataset": dataset_number,
         "batch_size": loader.batch_size,
         "drop_last": bool(loader.drop_last),
-        "sampler": _sampler(sampler),
+        "sampler": sampler_fact(sampler),
         "batch_sampler": None if batch_sampler is None else class_of(batch_sampler),
         "num_workers": loader.num_workers,
         "prefetch_factor": loader.prefetch_factor if loader.num_workers else None,
@@ -93,7 +99,8 @@ def loader(loader: Any, number: int, dataset_number: int) -> dict[str, Any]:
     }
 
 
-def _sampler(sampler: Any) -> dict[str, Any]:
+def sampler_fact(sampler: Any) -> dict[str, Any]:
+    """Description of a sampler: its class, and its attributes that are numbers, truth values or None."""
     values = dict(vars(sampler)) if hasattr(sampler, "__dict__") else {}
     if type(sampler).__module__.startswith("torch."):  # the properties of others may do anything
         values |= {name: getattr(sampler, name) for name in _SAMPLER_PROPERTIES if hasattr(sampler, name)}

@@ -565,6 +565,8 @@ REFUSED = [
         ["access.shard=after_shuffle with access.partition=none", "set access.partition=files"],
     ),
     ({**STREAM, "unit": "file", "shuffle_pool": 9}, {}, ["access.shuffle_pool=9 with access.unit=file"]),
+    ({**STREAM, "block_samples": 8}, {}, ["access.block_samples=8 with access.unit=sample", "set access.unit=block"]),
+    ({"unit": "block", "block_samples": 8}, {}, ["access.block_samples=8 with access.pattern=samples"]),
     ({**LANES, "partition": "files"}, {}, ["access.partition=files with access.pattern=lanes"]),
     ({**LANES, "repeat": True}, {}, ["access.repeat=true with access.pattern=lanes"]),
     (LANES, {}, ["train.steps=0 with access.pattern=lanes", "set a number of steps, for example train.steps=100"]),
@@ -593,6 +595,7 @@ def test_combinations_that_cannot_work_are_refused(
     [
         ({**STREAM, "order": "shuffled", "shard": "after_shuffle", "unit": "file"}, {}),
         ({**STREAM, "partition": "none", "interleave": 10, "shuffle_pool": 9, "repeat": True}, {}),
+        ({**STREAM, "unit": "block", "block_samples": 8, "order": "shuffled"}, {}),
         ({"hold_steps": 3}, {}),
     ],
 )
