@@ -113,7 +113,7 @@ class MappedReader(TokensReader):
     def __init__(self, path: Path, options: TokensConfig) -> None:
         super().__init__(path, options)
         self._by_batch = options.reopen == "batch"
-        if not self._by_batch:
+        if not self._by_batch and self._map is None:
             self._map = self._mapped()
 
     def _count(self) -> int:
