@@ -1,10 +1,13 @@
 """Measures the cost of recording for the recorded program.
 
-Two questions, two tables:
+Three questions, three tables:
 
 1. A native loop of 4 KiB preads of a cached file: nanoseconds per call, and what each tool adds.
 2. Three recipes at ``scale=tiny`` without emulated compute: the time of the measured steps, and of the
    whole command with all processes, which includes the start of Python and torch.
+
+3. A program whose ``DataLoader`` reads cached samples of 100 KB: what recording its calls adds, and what the import
+   hook adds, which records samples, batches and indices; per sample and as a share of the program's time.
 
 Time is on the wall, and of processors, which other work on the machine disturbs less; in the first table
 strace's own processor time is not part of it.
@@ -33,8 +36,10 @@ from pathlib import Path
 from benchmarks.harness.command import alone
 from benchmarks.harness.rounds import Figures, interleave, rounds_of, say
 from benchmarks.harness.tables import Missing, Part, Row, Spread, Table
+from benchmarks.loader_program import SAMPLE_BYTES
 from benchmarks.pread_loop import CALL_BYTES, WARMUP_CALLS, compile_loop
 from benchmarks.trace_tools import BARE, Tool, find_tools
+from dlio_torch.iotrace.recorder import preload
 from dlio_torch.native.build import find_compiler
 
 NAME = "trace_cost"
@@ -47,6 +52,8 @@ RECIPES = {
 }
 """Recipes, and what makes their measured steps take about a second."""
 
+PROGRAM = Path(__file__).parent / "loader_program.py"
+SAMPLES, BATCH, EPOCHS = 200, 20, 20
 COMMON = ("scale=tiny", "cache=as_is", "compute.mode=none", "checkpoint=none", "output.dir=run")
 
 
@@ -160,6 +167,44 @@ def measure_recipe(recipe: str, tools: Sequence[Tool], runner: Runner, rounds: i
     ]
 
 
+def measure_loader(workers: int, runner: Runner, rounds: int, *, quick: bool) -> list[Row]:
+    """Times of a program with a fast loader: bare, with its calls recorded, and with its loader recorded, too."""
+    data = runner.folder / "samples"
+    data.mkdir(exist_ok=True)
+    for number in range(SAMPLES):
+        (data / f"{number}.bin").write_bytes(os.urandom(SAMPLE_BYTES))
+    epochs = 1 if quick else EPOCHS
+    tools = [
+        Tool(BARE),
+        Tool("calls", variables=lambda folder, place: preload.environment(folder, include=[str(place)])),
+        Tool(
+            "calls and loader",
+            variables=lambda folder, place: preload.environment(folder, include=[str(place)], hook=preload.HOOK),
+        ),
+    ]
+
+    def load(tool: Tool) -> Figures:
+        command = [sys.executable, PROGRAM, data, *map(str, (SAMPLES, BATCH, epochs, workers))]
+        output, _, _ = runner.run(tool, command, data)
+        wall, processor = (float(text) / (epochs * SAMPLES) * 1e6 for text in output.split())
+        return {"us": wall, "cpu_us": processor}
+
+    measured = interleave({tool.name: partial(load, tool) for tool in tools}, rounds, warmups=0)
+    bare = measured.values(BARE, "us")
+    return [
+        {
+            "workers": workers,
+            "recorded": name,
+            "us per sample": measured.spread(name, "us"),
+            "ratio": measured.ratio(name, "us", BARE),
+            "added us": Spread.of(us - base for us, base in zip(measured.values(name, "us"), bare, strict=True)),
+            "processor us of the main process": measured.spread(name, "cpu_us"),
+            "log (bytes)": runner.recorded[name],
+        }
+        for name in measured.figures
+    ]
+
+
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--recipe", action="append", choices=list(RECIPES), help=("run only this recipe; may be repeated")
@@ -180,6 +225,9 @@ def run(arguments: Namespace) -> Iterator[Part]:
             )
         else:
             yield Table("calls", measure_calls(tools, runner, 2 * rounds, 10_000 if quick else 500_000))
+        for workers in (0,) if quick else (0, 2):
+            say(f"loader with {workers} workers")
+            yield Table("loader", measure_loader(workers, runner, 2 * rounds, quick=quick))
         for recipe in arguments.recipe or list(RECIPES)[: 1 if quick else None]:
             say(recipe)
             yield Table("recipes", measure_recipe(recipe, tools, runner, rounds, quick=quick))

@@ -12,6 +12,7 @@ from dlio_torch.errors import DataError, DlioError
 from dlio_torch.iotrace.events.recording import Kind, Recording
 from dlio_torch.iotrace.importers import any_log
 from dlio_torch.iotrace.importers.event_folder import is_event_folder, read_event_folder
+from dlio_torch.ownership.marker import marked_kind
 from dlio_torch.run_directory import run_state
 from dlio_torch.run_directory.run_dir import RunDir
 
@@ -54,8 +55,20 @@ def _open_folder(path: Path) -> Recording:
     if directory.events.is_dir() or is_run or directory.command.exists():
         return _recorded(directory, "trace" if directory.command.exists() and not is_run else "run")
     if not is_event_folder(path):
+        _refuse_result(path)
         _refuse_runs(path)
     return any_log.open_folder(path)
+
+
+def _refuse_result(path: Path) -> None:
+    """Raises DataError for the result of the verb ``fit``, which holds a recipe."""
+    if marked_kind(path) == "fit":
+        runs = [folder for folder in _folders(path) if is_recorded(RunDir(folder))]
+        more = f"its compared run is {runs[0]}; " if runs else ""
+        raise DataError(
+            f"{path} is a result of the verb fit, which holds a recipe",
+            hint=f"{more}run the recipe with recipe={path}/",
+        )
 
 
 def _refuse_runs(path: Path) -> None:

@@ -93,12 +93,14 @@ FLAGS: dict[str, Flag] = {
     "--exclude": Flag(("trace",), "leave these out", "'*.log'", many=True, path=True),
     "--method": Flag(("trace",), "preload or strace; without it what this machine offers", "strace"),
     "--limit": Flag(("trace",), "most bytes of records that a process may write", "4GiB"),
+    "--calls-only": Flag(("trace",), "record I/O calls only, not what the program asks torch for"),
     "--fail": Flag(("compare",), "exit code 4 where the component is above the limit", "worst:0.1", many=True),
     "--repeat": Flag(("compare",), "another run of A or of B, for the noise floor", "B=runs/x/2", many=True, path=True),
     "--rerun": Flag(
         ("fit",), "another recording of the same program, for the noise floor", "rec2", many=True, path=True
     ),
     "--no-score": Flag(("fit",), "do not run the recipe to compare it with the recording"),
+    "--anonymise": Flag(("fit",), "no names of files, hosts, users, programs or arrays in the result"),
     "--files": Flag(("compare",), "which file of B stands for which of A", "a.h5=b.h5", many=True),
     "--per-rank": Flag(("compare",), "compare rank by rank"),
     "--scale-free": Flag(("compare",), "leave the amount out: shares and rates instead of counts"),

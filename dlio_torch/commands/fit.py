@@ -12,9 +12,7 @@ from dlio_torch.dist.launcher import Launch
 from dlio_torch.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dlio_torch.fit.fit_recording import FittedTraining
-    from dlio_torch.fit.recorded_training import RecordedTraining
-    from dlio_torch.iotrace.events.recording import Recording
+    from dlio_torch.fit.fit_result import FitResult
 
 
 def main(command: Command, launch: Launch) -> int:
@@ -26,49 +24,45 @@ def main(command: Command, launch: Launch) -> int:
     refuse_launcher(command, launch)
     recording, output = _paths(command)
 
-    from dlio_torch.files.atomic_file import replace_text
-    from dlio_torch.fit.fit_evidence import evidence
-    from dlio_torch.fit.fit_recording import fit_training
+    from dlio_torch.fit.fit_result import FitRequest, make_result
     from dlio_torch.fit.fit_text import print_fit
-    from dlio_torch.fit.recipe_text import recipe_text
-    from dlio_torch.fit.recorded_training import read_training
-    from dlio_torch.fit.result_folder import ResultFolder
-    from dlio_torch.fit.score import run_recipe, score
 
-    training = read_training(recording)
-    reruns = [read_training(path) for path in _reruns(command)]
-    fitted = fit_training(training)
-    folder = ResultFolder.create(output, force="--force" in command.flags)
-    replace_text(folder.recipe, recipe_text(fitted.findings, f"Written by `fit` from the recording {recording}."))
-    result = evidence(training, fitted)
-    folder.write_json(folder.evidence, result)
-    scored = None
-    if "--no-score" not in command.flags:
-        if "--quiet" not in command.flags:
-            print("running the recipe to compare it with the recording", file=sys.stderr, flush=True)
-        emulation = run_recipe(folder, fitted.ranks)
-        reproduced = [_reproduced(training, fitted), *(_reproduced(rerun, fit_training(rerun)) for rerun in reruns)]
-        scored = score(reproduced[0], emulation, reproduced[1:])
-        folder.write_json(folder.score, {**scored.to_json(), "unexplained": result["unexplained"]})
-    if "--json" in command.flags:
-        figures = None if scored is None else {**scored.to_json(), "unexplained": result["unexplained"]}
-        print(as_json({"recipe": str(folder.recipe), "evidence": result, "score": figures}), end="")
+    flags = command.flags
+    request = FitRequest(
+        recording,
+        output,
+        tuple(Path(path) for path in command.all_values("--rerun")),
+        force="--force" in flags,
+        scored="--no-score" not in flags,
+        anonymised="--anonymise" in flags,
+    )
+    quiet = "--quiet" in flags
+    result = make_result(request, (lambda line: None) if quiet else _say)
+    if "--json" in flags:
+        print(as_json(_plain(result)), end="")
     else:
-        print_fit(folder.recipe, fitted, scored, sys.stdout)
+        print_fit(result, sys.stdout, short=quiet)
     return 0
 
 
-def _reproduced(training: RecordedTraining, fitted: FittedTraining) -> Recording:
-    from dlio_torch.fit.score import reproduced_part
+def _plain(result: FitResult) -> dict[str, object]:
+    return {
+        "recipe": str(result.folder.recipe),
+        "evidence": result.evidence,
+        "score": result.figures,
+        "notes": list(result.notes),
+    }
 
-    return reproduced_part(training.recording, fitted.findings.files)
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _paths(command: Command) -> tuple[Path, Path]:
     """The recording and the folder of the result.
 
     Raises:
-        ConfigError: one of them is not given.
+        ConfigError: one of them is not given, or a second recording is of no use without a score.
     """
     if len(command.words) != 1 or command.settings:
         raise ConfigError(
@@ -81,8 +75,9 @@ def _paths(command: Command) -> tuple[Path, Path]:
         raise ConfigError(
             "fit (command line): no folder for the recipe is given", hint=f"fit {command.words[0]} --output mine"
         )
+    if {"--rerun", "--no-score"} <= command.flags:
+        raise ConfigError(
+            "--rerun (command line): a second recording is used for the score, and --no-score leaves it out",
+            hint="keep one of the two",
+        )
     return Path(command.words[0]), Path(output)
-
-
-def _reruns(command: Command) -> list[Path]:
-    return [Path(path) for path in command.all_values("--rerun")]

@@ -71,6 +71,7 @@ def main(command: Command, launch: Launch) -> int:
         include=patterns(command.all_values("--include")),
         exclude=patterns(command.all_values("--exclude")),
         method=cast(Literal["auto", "preload", "strace"], method),
+        calls_only="--calls-only" in command.flags,
         **options,
     )
     failed: list[DlioError] = []

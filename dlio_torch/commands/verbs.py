@@ -126,8 +126,9 @@ VERBS: dict[str, Verb] = {
     "trace": Verb(
         "record every I/O call of any program",
         "[flags] -- CMD ...",
-        "Records the I/O calls of a program and its child processes, prints their figures, and returns the exit code "
-        "of the program. The recording is in runs/trace/<time>, or in the folder that --output names.",
+        "Records the I/O calls of a program and its child processes, and what a program with torch asks DataLoader "
+        "for; prints figures of the calls, and returns the exit code of the program. The recording is in "
+        "runs/trace/<time>, or in the folder that --output names.",
         ("trace --output mine -- python train.py --epochs 1", "report mine"),
         options="",
     ),

@@ -30,6 +30,7 @@ from dlio_torch.config.arguments import split_argument
 from dlio_torch.config.check import ConfigCheck
 from dlio_torch.config.existing_data import CUSTOM, NOTHING, PATH, Fragments, has_shipped_batch, remarks_on, scale_of
 from dlio_torch.config.fields import groups, leaves, lookup, nearest
+from dlio_torch.config.file_paths import file_argument
 from dlio_torch.config.layers import COMMAND_LINE, Stack, show, unknown
 from dlio_torch.config.recipe_blocks import add_accelerator, add_scale
 from dlio_torch.config.resources import Resources
@@ -122,7 +123,7 @@ def compose(
                 hint=f"write scale={value}",
             )
         if key != "recipe" and key not in picks:
-            stack.set(key, value)
+            stack.set(key, file_argument(key, value, places.cwd))
     if "recipe" not in document.tree:
         stack.set("recipe", name)
     config = stack.build()

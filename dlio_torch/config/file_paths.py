@@ -1,4 +1,4 @@
-"""Paths of files in a YAML file: a relative path starts at the folder of the YAML file, wherever the program runs."""
+"""Paths of options that name files: in a YAML file a relative path starts at the folder of the YAML file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dlio_torch.config.fields import ROOT, Option, children
+from dlio_torch.config.fields import ROOT, Option, children, lookup
 from dlio_torch.config.yamlfile import ACCELERATORS, Document, Tree
 
 
@@ -27,6 +27,17 @@ def with_file_paths(document: Document, folder: Path, group: str = "") -> Docume
             for name, block in blocks.items()
         }
     return replace(document, tree=tree)
+
+
+def file_argument(key: str, value: str, folder: Path) -> str:
+    """The value of a command-line argument; a relative path of a file is made absolute.
+
+    Args:
+        key: of the option.
+        value: as given.
+        folder: in which the command runs.
+    """
+    return str(_value(value, folder, lookup(key.split("."))))
 
 
 def _resolved(tree: Tree, folder: Path, option: Option) -> Tree:

@@ -14,7 +14,7 @@ from functools import reduce
 from typing import Any
 
 from dlio_torch.config.extensions import fitting_layers, format_facts
-from dlio_torch.config.schema import Config
+from dlio_torch.config.schema import CheckpointTensorConfig, Config
 
 
 @dataclass(frozen=True)
@@ -194,6 +194,16 @@ def _checkpoint_size(work: Scaler) -> None:
     if not any(key.startswith("checkpoint.files") for key in work.fixed):  # keys of elements are among them
         files = [dataclasses.replace(file, bytes=scaled(file.bytes)) for file in options.files]
         work.set("checkpoint.files", files)
+    if not any(key.startswith("checkpoint.tensors") for key in work.fixed):
+        work.set("checkpoint.tensors", [_scaled_tensor(tensor, factor) for tensor in options.tensors])
+
+
+def _scaled_tensor(tensor: CheckpointTensorConfig, factor: float) -> CheckpointTensorConfig:
+    """A tensor with fewer rows; one without dimensions, and a value that is no tensor, stay."""
+    if not tensor.shape or tensor.dtype == "object":
+        return tensor
+    rows = max(min(tensor.shape[0], 1), round(tensor.shape[0] * factor))
+    return dataclasses.replace(tensor, shape=[rows, *tensor.shape[1:]])
 
 
 def _merge(work: Scaler, key: str) -> None:

@@ -44,6 +44,7 @@ from dlio_torch.config.schema_run import (
 from dlio_torch.config.schema_training import (
     CheckpointConfig,
     CheckpointFileConfig,
+    CheckpointTensorConfig,
     ComputeConfig,
     TensorFlowConfig,
     TrainConfig,
@@ -55,6 +56,7 @@ __all__ = [
     "CacheGoal",
     "CheckpointConfig",
     "CheckpointFileConfig",
+    "CheckpointTensorConfig",
     "ComputeConfig",
     "Config",
     "DatasetConfig",

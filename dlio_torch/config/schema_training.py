@@ -23,7 +23,9 @@ class ComputeConfig:
     step_s: float = opt(0.0, "mean compute time of a training step", unit="s", minimum=0)
     stdev_s: float = opt(0.0, "standard deviation of the compute time of a training step", unit="s", minimum=0)
     distribution: Literal["constant", "normal", "lognormal", "uniform", "gamma", "exponential"] = opt(
-        "constant", "distribution of the compute time of a training step"
+        "constant",
+        "distribution of the compute time of a training step; exponential: no time is below mean minus stdev_s, and "
+        "with stdev_s=0 it begins at 0",
     )
     threads: int = opt(1, "with mode=spin: threads that are busy during a step", minimum=1, maximum=MOST_THREADS)
     eval_step_s: float = opt(0.0, "mean compute time of an evaluation step", unit="s", minimum=0)
@@ -93,6 +95,21 @@ class CheckpointFileConfig:
     write_bytes: int = opt(0, "size of one write call; 0: one call for the whole file", unit="B", minimum=0)
 
 
+StateType = Literal[
+    "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool", "object"
+]
+
+
+@dataclass(frozen=True)
+class CheckpointTensorConfig:
+    """A tensor of a saved state, or several of the same shape and type."""
+
+    name: str = opt("tensor", "key of the tensor; of several: of the first, the others get a number")
+    shape: list[int] = opt([], "numbers of elements; with dtype=object: the number of bytes")
+    dtype: StateType = opt("float32", "element type, as PyTorch names it; object: a value that is no tensor")
+    count: int = opt(1, "number of tensors of this shape and type that follow each other", minimum=1)
+
+
 @dataclass(frozen=True)
 class TensorFlowConfig:
     """Files that TensorFlow's Saver writes besides the variables, whose size is checkpoint.state_bytes."""
@@ -122,10 +139,10 @@ class CheckpointConfig:
 
     layout: Literal["none", "files", "torch_save", "tensorflow", "dcp", "megatron_deepspeed", "safetensors"] = opt(
         "none",
-        "none: no checkpoints; files: files of given sizes; torch_save: torch.save of the described model or of a "
-        "state of state_bytes; tensorflow: the files of TensorFlow's Saver; dcp: torch.distributed.checkpoint of the "
-        "described model; megatron_deepspeed: the files of Megatron-DeepSpeed for the described model; safetensors: "
-        "its weights in Hugging Face's layout",
+        "none: no checkpoints; files: files of given sizes; torch_save: torch.save of the described model, of tensors "
+        "or of a state of state_bytes; tensorflow: the files of TensorFlow's Saver; dcp: "
+        "torch.distributed.checkpoint of the described model or of tensors; megatron_deepspeed: the files of "
+        "Megatron-DeepSpeed for the described model; safetensors: its weights in Hugging Face's layout",
         former=("kind", {"torch": "torch_save"}),
     )
     root: str | None = opt(
@@ -138,6 +155,11 @@ class CheckpointConfig:
     before_first: bool = opt(False, "save a checkpoint before the first step")
     after_last: bool = opt(False, "save a checkpoint after the last step, unless that step was already saved")
     files: list[CheckpointFileConfig] = opt([], "with layout=files: the files of a checkpoint, in the order of writing")
+    tensors: list[CheckpointTensorConfig] = opt(
+        [],
+        "with layout=torch_save or dcp: the tensors of a checkpoint, in their order, where no model is described; each "
+        "rank holds all of them",
+    )
     state_bytes: int = opt(
         0,
         "size of one checkpoint; layout=torch_save: of model and optimizer state, 0: that of the described model; "
@@ -147,6 +169,11 @@ class CheckpointConfig:
     )
     tensorflow: TensorFlowConfig = opt(TensorFlowConfig, "with layout=tensorflow: the files of a checkpoint")
     ranks: Literal["first", "all"] = opt("first", "ranks that save: the first only, or all")
+    rename: bool = opt(
+        True,
+        "with layout=torch_save or files: write a file under a temporary name and rename it when it is complete; "
+        "false: write it under its own name",
+    )
     fsync: bool = opt(False, "flush each file to the device (fsync) before the next step")
     keep: int = opt(1, "number of newest checkpoints to keep; 0: all", minimum=0)
     planned_ranks: int = opt(

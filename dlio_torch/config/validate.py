@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dlio_torch.config.check import ConfigCheck
-from dlio_torch.config.extensions import engine_facts
+from dlio_torch.config.extensions import engine_facts, format_facts
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate_access import check_access
 from dlio_torch.config.validate_cache import check_cache
@@ -146,6 +146,8 @@ def _check_share(check: ConfigCheck, world_size: int, num_samples: int, num_file
 
 def _loader(config: Config, check: ConfigCheck) -> None:
     loader = config.loader
+    if loader.opened_by == "main":
+        _inherited(config, check)
     if loader.num_workers == 0:
         needs = "this option needs worker processes"
         if loader.prefetch_factor is not None:
@@ -176,6 +178,22 @@ def _loader(config: Config, check: ConfigCheck) -> None:
         )
 
 
+def _inherited(config: Config, check: ConfigCheck) -> None:
+    """Workers inherit mappings alone, and by fork."""
+    if config.access.pattern != "samples" or not format_facts(config).maps_files(config):
+        check.fail(
+            ["loader.opened_by", "dataset.format", "access.pattern"],
+            "workers inherit only files that access.pattern=samples reads by page faults on a mapping",
+            "set loader.opened_by=workers",
+        )
+    if config.loader.multiprocessing_context not in (None, "fork"):
+        check.fail(
+            ["loader.opened_by", "loader.multiprocessing_context"],
+            "only workers that start by fork inherit mappings",
+            "set loader.opened_by=workers, or loader.multiprocessing_context=fork",
+        )
+
+
 def _gpu(config: Config, check: ConfigCheck) -> None:
     if config.loader.prefetch_to_device and config.train.device != "cuda":
         check.fail(
@@ -194,10 +212,10 @@ def _compute(config: Config, check: ConfigCheck) -> None:
             "a constant step time has no standard deviation",
             "set compute.distribution=normal, or compute.stdev_s=0",
         )
-    if compute.stdev_s and compute.distribution == "exponential":
+    if compute.stdev_s > compute.step_s and compute.distribution == "exponential":
         check.fail(
-            keys,
-            "the standard deviation of an exponential distribution always equals the mean",
+            [*keys, "compute.step_s"],
+            "the standard deviation of an exponential distribution is at most the mean",
             "set compute.distribution=gamma, or compute.stdev_s=0",
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dlio_torch.config.check import Fail
 from dlio_torch.config.schema import CheckpointConfig, Config
 from dlio_torch.config.validate_model import check_job_ranks
+from dlio_torch.config.validate_tensors import check_tensors
 from dlio_torch.units import counted
 
 _LAYOUT = "checkpoint.layout"
@@ -59,6 +60,8 @@ def check_layout(config: Config, fail: Fail) -> None:
         _check_parts(config, fail)
     elif layout == "torch_save":
         _check_torch_save(config, fail)
+    if config.checkpoint.tensors:
+        check_tensors(config, fail)
     if layout in _WITHOUT_PARTS or (layout == "torch_save" and not config.model.described):
         _check_whole(config, fail)
     if config.checkpoint.consolidate:
@@ -111,7 +114,7 @@ def _check_torch_save(config: Config, fail: Fail) -> None:
             "the state has the size that the described model gives it, and cannot have another one",
             "set checkpoint.state_bytes=0, or model.hidden_size=0 and the other sizes of model likewise",
         )
-    if not config.model.described and not config.checkpoint.state_bytes:
+    if not (config.model.described or config.checkpoint.state_bytes or config.checkpoint.tensors):
         fail(
             [_LAYOUT, "checkpoint.state_bytes"],
             "the checkpoint has a state of 0 bytes",
@@ -214,7 +217,8 @@ def _check_unused(saved: CheckpointConfig, fail: Fail) -> None:
 
 
 def _check_job(config: Config, fail: Fail) -> None:
-    _check_described(config, fail)
+    if not config.checkpoint.tensors:
+        _check_described(config, fail)
     if config.parallel.zero:
         fail(
             ["checkpoint.layout", "parallel.zero"],

@@ -15,6 +15,7 @@ import glob
 import os
 import tempfile
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO
 
@@ -52,6 +53,16 @@ def renamed(temporary: Path, path: Path) -> Iterator[Path]:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+
+
+def target(path: Path, *, rename: bool) -> AbstractContextManager[Path]:
+    """Context manager that gives the name under which a file is written.
+
+    Args:
+        path: the final name.
+        rename: whether the file gets it only when it is complete, see :func:`renamed`.
+    """
+    return renamed(temporary_name(path), path) if rename else contextlib.nullcontext(path)
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from dlio_torch.fit.calls_without_loader import amount_of_reads
 from dlio_torch.fit.data_set import DataFit
 from dlio_torch.fit.finding import Confidence, Finding, Findings, findings
 from dlio_torch.fit.index_order import whole_indices
@@ -18,7 +19,7 @@ def fit_amounts(training: RecordedTraining, data: DataFit) -> Findings:
     """``train.batch_size``, ``train.epochs`` and ``train.steps``."""
     recorded = training.training
     if recorded is None:
-        return Findings()
+        return findings(amount_of_reads(training, data))
     size, evidence, confidence = _batch(training, recorded)
     epochs = _batches_of_epochs(recorded)
     values = [

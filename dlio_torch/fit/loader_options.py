@@ -11,6 +11,7 @@ import pandas as pd
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.engines.facts import EngineFacts
 from dlio_torch.data.engines.registry import all_facts
+from dlio_torch.fit.calls_without_loader import loader_of_reads
 from dlio_torch.fit.data_set import DataFit
 from dlio_torch.fit.finding import Finding, Findings, findings
 from dlio_torch.fit.recorded_training import RecordedLoader, RecordedTraining
@@ -28,7 +29,7 @@ _IN_MEMORY = 0.01
 def fit_loader(training: RecordedTraining, data: DataFit) -> Findings:
     """Options of the group ``loader``."""
     if training.training is None:
-        return findings(_without_loader(training))
+        return findings(loader_of_reads(training, data))
     recorded = training.training
     values = [*_engine(recorded), *_workers(recorded), *_delivery(recorded)]
     values += [*_style(recorded), *_in_memory(training, data), *_open_files(training, data)]
@@ -157,7 +158,3 @@ def _gaps(recorded: RecordedLoader) -> Iterator[str]:
         yield "torchdata's nodes read a stream; the recipe reads it by a DataLoader"
     elif recorded.loader.num_workers or recorded.loader.prefetch_factor:
         yield "each chain of torchdata's nodes reads ahead in a way of its own; the recipe prefetches whole batches"
-
-
-def _without_loader(training: RecordedTraining) -> Iterator[Finding]:
-    yield Finding("loader.num_workers", 0, "no loader was recorded, and the program's own process reads", "likely")

@@ -68,7 +68,15 @@ def _value(name: str, finding: Finding, indent: str) -> Iterator[str]:
 
 def _flow(value: Any) -> str:
     """A value in one line; a mapping of one key without braces."""
-    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10_000).strip()
+    text = _dumped(value, allow_unicode=True)
+    if yaml.safe_load(text) != value:  # line breaks other than \n, which YAML folds
+        text = _dumped(value, allow_unicode=False)
     if isinstance(value, dict) and len(value) == 1:
         return text.removeprefix("{").removesuffix("}")
     return text.removesuffix("\n...")
+
+
+def _dumped(value: Any, *, allow_unicode: bool) -> str:
+    return yaml.safe_dump(
+        value, default_flow_style=True, sort_keys=False, allow_unicode=allow_unicode, width=10_000
+    ).strip()

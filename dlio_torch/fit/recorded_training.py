@@ -17,8 +17,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from dlio_torch.analysis.run_recording import open_recording
-from dlio_torch.errors import DataError
-from dlio_torch.iotrace.events.call_names import CLASSES, MAP, OPEN, READ, class_codes
+from dlio_torch.fit.unusable_recordings import (
+    refuse_damaged,
+    refuse_incomplete,
+    refuse_without_reads,
+    refuse_without_training,
+)
+from dlio_torch.iotrace.events.call_names import CLASSES, MAP, READ, SYNC, WRITE, class_codes
 from dlio_torch.iotrace.events.recording import Recording
 from dlio_torch.iotrace.events.torch_calls import LoaderEpoch, TorchCalls, TorchDataset, TorchLoader, read_torch_calls
 from dlio_torch.iotrace.figures.call_selection import data_only
@@ -58,8 +63,8 @@ class RecordedTraining:
     Attributes:
         recording: without calls on files of the program and of the system.
         torch: what torch was asked for; without loaders if the import hook could not enter.
-        calls: the I/O calls of ``recording``; further columns ``sample`` (index, -1: none), ``dataset`` (id, -1) and
-            ``batch`` (-1).
+        calls: the I/O calls of ``recording``; further columns ``sample`` (index, -1: none), ``dataset`` (id, -1),
+            ``batch`` (-1) and ``reading`` (number of the span ``sample``, -1).
         training: the loader of training; ``None``: none was recorded.
         evaluation: the loader of evaluation; ``None``: none was recorded.
         world_size: number of ranks.
@@ -83,6 +88,17 @@ class RecordedTraining:
         return files_of_samples(self)
 
     @property
+    def own_data_ns(self) -> int | None:
+        """Begin of the first sample, if the program wrote the files of its samples before; else ``None``."""
+        of_samples = self.calls[self.calls["dataset"] >= 0]
+        if of_samples.empty:
+            return None
+        begin = int(of_samples["start_ns"].min())
+        before = self.data_calls[self.data_calls["start_ns"] < begin]
+        stored = np.isin(class_codes(before), [CLASSES.index(WRITE), CLASSES.index(SYNC)])
+        return begin if stored.any() else None  # written by another name and renamed, it is made durable at least
+
+    @property
     def begin_ns(self) -> int:
         """Begin of the first fetch of training, or of the first call without loaders."""
         if self.training is not None and self.training.batches:
@@ -101,14 +117,15 @@ def read_training(path: Path | str) -> RecordedTraining:
         DataError: nothing can be read there, or the recording is of no training; the message says what is missing.
     """
     recording = open_recording(path)
-    _refuse_useless(recording)
+    refuse_incomplete(recording)
+    refuse_damaged(recording)
     kept = data_only(recording)
-    torch = read_torch_calls(RunDir(kept.path).events if kept.kind in ("trace", "run") else kept.path)
+    torch = read_torch_calls(RunDir(kept.path).events if kept.kind == "trace" else kept.path)
     loaders = list(_loaders(kept, torch))
     training = _training(loaders)
     calls = with_samples(kept)
-    if calls.empty or not np.isin(class_codes(calls), [CLASSES.index(name) for name in (READ, MAP, OPEN)]).any():
-        raise DataError(f"{path}: no file was read", hint="record the program while it reads its data")
+    refuse_without_reads(kept, calls)
+    refuse_without_training(kept, torch, calls)
     world_size = kept.world_size or max((process.world_size or 1 for process in torch.processes), default=1)
     evaluation = _evaluation(loaders, training)
     return RecordedTraining(kept, torch, calls, training, evaluation, world_size)
@@ -125,7 +142,7 @@ def files_of_samples(training: RecordedTraining) -> list[str]:
 
 
 def with_samples(recording: Recording) -> pd.DataFrame:
-    """The I/O calls of a recording with the columns ``sample``, ``dataset`` and ``batch``."""
+    """The I/O calls of a recording with the columns ``sample``, ``dataset``, ``batch`` and ``reading``."""
     calls, spans = recording.io.reset_index(drop=True), recording.spans
     samples = spans[spans["op"] == "sample"]
     owner = _owners(calls, samples)
@@ -133,6 +150,7 @@ def with_samples(recording: Recording) -> pd.DataFrame:
         "sample": samples["offset"].to_numpy(),
         "dataset": np.array([_number(name) for name in samples["file"]], dtype=np.int64),
         "batch": samples["step"].to_numpy(),
+        "reading": np.arange(len(samples), dtype=np.int64),
     }
     known = owner >= 0
     for name, values in columns.items():
@@ -195,18 +213,3 @@ def _number(name: object) -> int:
     """Number at the end of ``dataset 3``; -1 without one."""
     word = str(name).rpartition(" ")[2]
     return int(word) if word.isdigit() else -1
-
-
-def _refuse_useless(recording: Recording) -> None:
-    """Raises DataError for a recording of a program that failed or was cut off."""
-    code = recording.facts.get("exit_code")
-    if recording.kind == "trace" and code is None:
-        raise DataError(
-            f"{recording.path}: the recording stops before the end of the program",
-            hint="record the program until it ends",
-        )
-    if isinstance(code, int) and code != 0:
-        raise DataError(
-            f"{recording.path}: the recorded program failed with exit code {code}",
-            hint="record a run that ends with exit code 0",
-        )

@@ -6,13 +6,15 @@
     evidence.json    each value with its evidence, what is not reproduced, and the figures behind it (versioned)
     score.json       how alike the recipe's run and the recording are (versioned)
     requests.npz     the recorded requests, for a data set of format ``extents`` alone
-    emulation/       run directory of the run that was compared; emulation.log is what it printed
+    emulation/       run directory of the run that was compared; emulation.log is its output
+    .data/           data set of that run, removed at its end
     dlio_torch.json  the list of these files, for ``clean`` (see :mod:`dlio_torch.ownership.marker`)
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +26,7 @@ from dlio_torch.files.atomic_file import replace_text, writing
 from dlio_torch.ownership.marker import write_marker
 from dlio_torch.run_directory.results_folder import claim
 
-_FILES = (RECIPE_IN_FOLDER, "evidence.json", "score.json", "requests.npz", "emulation/", "emulation.log")
+_FILES = (RECIPE_IN_FOLDER, "evidence.json", "score.json", "requests.npz", "emulation/", "emulation.log", ".data/")
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class ResultFolder:
 
         Args:
             path: the folder.
-            force: replace the files of an earlier result there.
+            force: remove the files of an earlier result there.
 
         Raises:
             ConfigError: it holds an earlier result, and ``force`` is false.
@@ -57,10 +59,13 @@ class ResultFolder:
                 hint="add --force to replace it, or name another folder",
             )
         with writing(folder):
-            if not is_result:
+            result = cls(folder)
+            if is_result:
+                result.remove_files()
+            else:
                 claim(folder, "--output")
             write_marker("fit", folder, folder.name, _FILES)
-        return cls(folder)
+        return result
 
     @property
     def recipe(self) -> Path:
@@ -91,6 +96,23 @@ class ResultFolder:
     def emulation_log(self) -> Path:
         """Output of the compared run."""
         return self.path / "emulation.log"
+
+    @property
+    def data(self) -> Path:
+        """Data set of the compared run."""
+        return self.path / ".data"
+
+    def remove_run(self) -> None:
+        """Remove what the compared run left: its run directory, log and data set."""
+        for folder in (self.emulation, self.data):
+            shutil.rmtree(folder, ignore_errors=True)
+        self.emulation_log.unlink(missing_ok=True)
+
+    def remove_files(self) -> None:
+        """Remove all files of a result."""
+        self.remove_run()
+        for file in (self.recipe, self.evidence, self.score, self.requests):
+            file.unlink(missing_ok=True)
 
     def write_json(self, path: Path, value: Mapping[str, Any]) -> None:
         """Writes a file of figures.

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
+from dlio_torch.fit.calls_without_loader import order_of_reads
 from dlio_torch.fit.data_set import DataFit
 from dlio_torch.fit.finding import Finding, Findings, findings
 from dlio_torch.fit.index_order import IndexOrder, RankShares, order_of, rank_shares, whole_indices
@@ -24,7 +25,7 @@ def fit_order(training: RecordedTraining, data: DataFit) -> Findings:
     """Options of the group ``access``."""
     recorded = training.training
     if recorded is None:
-        return findings([Finding("access.order", "sequential", "no loader was recorded", "assumed")])
+        return findings(order_of_reads(training, data))
     if is_stream(recorded):
         return fit_stream(training, recorded, data)
     return _samples(training, recorded, data)

@@ -7,13 +7,13 @@ of distance to this bound.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dlio_torch.analysis.remedies import remedy
 from dlio_torch.analysis.run_recording import open_recording
 from dlio_torch.errors import PreconditionError
 from dlio_torch.fit.result_folder import ResultFolder
@@ -54,6 +54,11 @@ class Score:
         """Whether every component agrees."""
         return ratio(self.worst) <= 1
 
+    @property
+    def worst_first(self) -> list[Component]:
+        """All components, by distance relative to their bounds."""
+        return sorted(self.comparison.components, key=ratio, reverse=True)
+
     def to_json(self) -> dict[str, Any]:
         """Plain values; ``rerun_noise`` is that of the worst component, ``None`` without a second recording."""
         return {
@@ -63,19 +68,23 @@ class Score:
             "component": self.worst.name,
             "rerun_noise": self.worst.noise,
             "agrees": self.agrees,
-            "components": [
-                {
-                    "name": component.name,
-                    "distance": component.distance,
-                    "noise": component.noise,
-                    "bound": bound(component),
-                    "agrees": ratio(component) <= 1,
-                    "figures": component.detail,
-                }
-                for component in sorted(self.comparison.components, key=ratio, reverse=True)
-            ],
+            "components": [_plain(component) for component in self.worst_first],
             "left_out": list(self.comparison.left_out),
         }
+
+
+def _plain(component: Component) -> dict[str, Any]:
+    """Plain values of a component, with its remedy if it does not agree."""
+    agrees = ratio(component) <= 1
+    return {
+        "name": component.name,
+        "distance": component.distance,
+        "noise": component.noise,
+        "bound": bound(component),
+        "agrees": agrees,
+        "figures": component.detail,
+        "remedy": None if agrees else asdict(remedy(component)),
+    }
 
 
 def bound(component: Component) -> float:
@@ -101,29 +110,40 @@ def run_recipe(folder: ResultFolder, ranks: int, *overrides: str) -> Path:
     Raises:
         PreconditionError: the run failed; names its error and its log.
     """
-    data = folder.path / f".data-{os.getpid()}"
-    arguments = [f"recipe={folder.recipe}", f"output.dir={folder.emulation}", f"dataset.root={data}"]
-    if folder.emulation.is_dir():
-        shutil.rmtree(folder.emulation)
+    arguments = [f"recipe={folder.recipe}", f"output.dir={folder.emulation}", f"dataset.root={folder.data}"]
+    folder.remove_run()
     try:
         command = emulator([*arguments, *_RUN, *overrides], ranks)
         ended = run_process(command, folder.emulation_log, timeout_s=_LONGEST_S)
     finally:
-        shutil.rmtree(data, ignore_errors=True)
+        shutil.rmtree(folder.data, ignore_errors=True)
     if ended.exit_code:
         raise PreconditionError(f"the recipe cannot be run: {ended.error}", hint=f"see {folder.emulation_log}")
     return folder.emulation
 
 
-def reproduced_part(recording: Recording, files: Iterable[str]) -> Recording:
+def without_compute(recording: Recording) -> tuple[str, ...]:
+    """Overrides with which the compared run leaves compute out, if nothing that is compared depends on it.
+
+    A log of another tool has no record of compute, and is often of a run that took hours.
+    """
+    return () if recording.kind in ("trace", "run") else ("compute.mode=none",)
+
+
+def reproduced_part(recording: Recording, files: Iterable[str], begin_ns: int | None = None) -> Recording:
     """The recording without calls on other files; those are counted as unexplained, and not compared.
 
     Args:
         recording: of a program.
         files: paths of files, and of folders that are one data set or one checkpoint.
+        begin_ns: begin of the first sample, for a program that writes its data itself; what it does with them before
+            is no part of training.  ``None``: everything counts.
     """
     frame = recording.events.frame
-    kept = frame[(frame["layer"] == "app").to_numpy() | within(frame, files)].reset_index(drop=True)
+    chosen = (frame["layer"] == "app").to_numpy() | within(frame, files)
+    if begin_ns is not None:
+        chosen &= frame["start_ns"].to_numpy() >= begin_ns
+    kept = frame[chosen].reset_index(drop=True)
     kept["file"] = kept["file"].cat.remove_unused_categories()
     return replace(recording, events=replace(recording.events, frame=kept))
 

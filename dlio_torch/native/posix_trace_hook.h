@@ -56,31 +56,40 @@ static void note_no_hook(const char *text)
     raw(SYS_close, fd, 0, 0, 0);
 }
 
-/* The interpreter calls this in its main thread, with its lock held. */
+/* The interpreter calls this in its main thread, with its lock held.  The code leaves no name in the program's module. */
 static int run_hook(void *unused)
 {
     static char code[CODE_ROOM];
     int (*run)(const char *) = (int (*)(const char *))look_up(RTLD_DEFAULT, "PyRun_SimpleString");
     (void)unused;
-    char *at = put_text(code, "try:\n __import__('builtins').exec(compile(open(");
+    char *at = put_text(code, "try:\n __import__('builtins').exec('with open(__file__, \"rb\") as file:\\n text = file.read()\\n"
+                              "exec(compile(text, __file__, \"exec\"))', {'__name__': 'dlio_torch_hook', '__file__': ");
     at = put_json(at, hook.path, strlen(hook.path));
-    at = put_json(put_text(at, ",'rb').read(),"), hook.path, strlen(hook.path));
-    at = put_json(put_text(at, ",'exec'),{'__name__':'dlio_torch_hook','__file__':"), hook.path, strlen(hook.path));
-    at = put_json(put_text(at, ",'events':"), settings.directory, strlen(settings.directory));
-    at = put_number(put_text(at, ",'rank':"), rank_of_process());
+    at = put_json(put_text(at, ", 'events': "), settings.directory, strlen(settings.directory));
+    at = put_number(put_text(at, ", 'rank': "), rank_of_process());
+    at = put_number(put_text(at, ", 'limit_bytes': "), settings.limit);
     *put_text(at, "})\nexcept Exception: pass\n") = 0;
     run(code);
     return 0;
 }
 
+/* Whether a version of Python, such as "3.11.7 (main, ...)", is at least 3.10. */
+static int is_new_enough(const char *version)
+{
+    return strncmp(version, "3.", 2) == 0 && version[2] >= '1' && version[2] <= '9' && version[3] >= '0' && version[3] <= '9';
+}
+
 static void queue_hook(void)
 {
     int (*is_ready)(void) = (int (*)(void))look_up(RTLD_DEFAULT, "Py_IsInitialized");
+    const char *(*version)(void) = (const char *(*)(void))look_up(RTLD_DEFAULT, "Py_GetVersion");
     int (*add)(int (*)(void *), void *) = (int (*)(int (*)(void *), void *))look_up(RTLD_DEFAULT, "Py_AddPendingCall");
-    if (is_ready == NULL || add == NULL || look_up(RTLD_DEFAULT, "PyRun_SimpleString") == NULL) {
+    if (is_ready == NULL || version == NULL || add == NULL || look_up(RTLD_DEFAULT, "PyRun_SimpleString") == NULL) {
         const char *program = program_invocation_short_name;
         if (program != NULL && strncmp(program, "python", 6) == 0)
             note_no_hook("what the program asked torch for is not recorded: its Python does not export its functions");
+    } else if (!is_new_enough(version())) {
+        note_no_hook("what the program asked torch for is not recorded: its Python is older than 3.10");
     } else if (is_ready() && add(run_hook, NULL) != 0) {
         note_no_hook("what the program asked torch for is not recorded: its Python takes no more pending calls");
     }

@@ -95,12 +95,16 @@ def rename_marker(folder: Path) -> None:
 
 def holds_results(folder: Path) -> bool:
     """Whether a folder holds results of this tool: a run, a recording, a study or a measured node."""
+    return marked_kind(folder) in ("run", "recording", "study", "node", "fit")
+
+
+def marked_kind(folder: Path) -> str | None:
+    """The kind of a folder by its marker, which is not checked further; ``None`` without one."""
     try:
         about = json.loads((folder / MARKER).read_bytes())[KEY]
-        is_ours: bool = about["marker"] == _IDENTIFIER
-        return is_ours and about["kind"] in ("run", "recording", "study", "node", "fit")
+        return str(about["kind"]) if about["marker"] == _IDENTIFIER else None
     except (OSError, ValueError, LookupError, TypeError):
-        return False
+        return None
 
 
 def read_marker(descriptor: int, name: str) -> Marker:

@@ -10,6 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from dlio_torch.analysis.remedies import Remedy, remedies, remedy
 from dlio_torch.iotrace.fidelity.components import Comparison, Component
 from dlio_torch.iotrace.fidelity.measures import TOLERANCE
 from dlio_torch.report.terminal import write
@@ -39,6 +40,9 @@ def print_comparison(comparison: Comparison, stream: TextIO, utilisations: Utili
         console.print(f"B: {comparison.b}", soft_wrap=True)
         console.print(_terms(comparison))
         console.print(_components(comparison))
+        if not comparison.alike:
+            console.print("options that bring B closer to A:")
+            console.print(remedy_lines(remedies(comparison)))
         if (table := _utilisations(utilisations or {})).row_count:
             console.print(table)
         for title, lines in (("not compared", comparison.left_out), ("remarks", comparison.notes)):
@@ -71,14 +75,38 @@ def to_json(comparison: Comparison, utilisations: Utilisations | None = None) ->
         "rank_pairs": comparison.rank_pairs,
         "files_paired": comparison.paired,
         "noise_from": comparison.noise_from,
-        "components": [
-            {**asdict(component), "allowed": component.allowed, "alike": component.alike}
-            for component in comparison.components
-        ],
+        "components": [_plain(component) for component in comparison.components],
         "left_out": list(comparison.left_out),
         "cosine": None if comparison.parity is None else asdict(comparison.parity),
         "notes": list(comparison.notes),
         "utilisation": {side: dict(figures) for side, figures in (utilisations or {}).items()},
+    }
+
+
+def remedy_lines(remedies: Mapping[str, Remedy]) -> Table:
+    """Table of components with their remedies; equal remedies share a row.
+
+    Args:
+        remedies: by the names of the components.
+    """
+    rows: dict[str, list[str]] = {}
+    for name, advice in remedies.items():
+        rows.setdefault(advice.text, []).append(name)
+    table = Table(box=None, show_header=False, padding=(0, 0, 0, 2))
+    for _ in range(2):
+        table.add_column(overflow="fold")
+    for text, names in rows.items():
+        table.add_row(", ".join(names), text)
+    return table
+
+
+def _plain(component: Component) -> dict[str, Any]:
+    """Plain values of a component, with its remedy if it is off."""
+    return {
+        **asdict(component),
+        "allowed": component.allowed,
+        "alike": component.alike,
+        "remedy": None if component.alike else asdict(remedy(component)),
     }
 
 

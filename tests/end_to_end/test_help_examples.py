@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from ranks import clean_environ
 
@@ -15,7 +17,13 @@ from dlio_torch.commands.verbs import VERBS
 
 DRY = ("sweep", "tune", "headspace", "node")  # they take minutes: their plans are made
 ELSEWHERE = ("doctor", "predict", "run", "generate", "compare", "import-dlio", "trace")  # README has the same
-PROGRAM = "open('data.bin', 'wb').write(bytes(5000)); open('data.bin', 'rb').read()"
+PROGRAM = """
+import numpy, torch
+class Arrays(torch.utils.data.Dataset):
+    def __len__(self): return 8
+    def __getitem__(self, index): return numpy.load(f"arrays/{index}.npy")
+for batch in torch.utils.data.DataLoader(Arrays(), batch_size=2): pass
+"""
 WORKLOAD = """
 model: {name: mine}
 framework: pytorch
@@ -29,7 +37,12 @@ train: {epochs: 1, computation_time: 0.01}
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in ELSEWHERE])
 def test_examples_work(verb: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(PROGRAM)
+    (tmp_path / "arrays").mkdir()
+    for number in range(8):
+        np.save(tmp_path / f"arrays/{number}.npy", np.zeros((16, 16), np.float32))
     (tmp_path / "workload.yaml").write_text(WORKLOAD)
+    environ = clean_environ()
+    environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environ["PATH"]])  # of "python"
     for example in VERBS[verb].examples:
         words = shlex.split(example)
         if verb in DRY:
@@ -39,7 +52,7 @@ def test_examples_work(verb: str, tmp_path: Path) -> None:
         done = subprocess.run(
             [sys.executable, "-m", "dlio_torch", *words],
             cwd=tmp_path,
-            env=clean_environ(),
+            env=environ,
             capture_output=True,
             text=True,
             timeout=200,

@@ -35,7 +35,7 @@ def test_the_commands_for_each_format_work(tmp_path: Path) -> None:
             "csv",
             "csv",
         ),
-        *("zarr", "safetensors", "lmdb"),
+        *("zarr", "safetensors", "lmdb", "extents"),
     ]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from data_files import config_of, make
+from recorded_requests import records, scattered, temporary_archive
 
 from dlio_torch.config.schema import AccessConfig, Config, FieldConfig, LoaderConfig, TrainConfig
 from dlio_torch.data.dataset.manifest import Manifest
@@ -25,6 +26,7 @@ from dlio_torch.errors import DataError, DlioError
 from dlio_torch.formats.arrow.options import ArrowConfig
 from dlio_torch.formats.core.batch import Batch
 from dlio_torch.formats.core.format import Format
+from dlio_torch.formats.extents.options import ExtentsConfig
 from dlio_torch.formats.hdf5.options import Hdf5Config
 from dlio_torch.formats.image.options import ImageConfig
 from dlio_torch.formats.indexed_binary.options import BinaryConfig
@@ -118,6 +120,8 @@ LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
         7,
         {"format": "indexed_binary", "fields": TOKENS, "binary": BinaryConfig(document_mean=23, document_stdev=9)},
     ),
+    "extents": (7, {"format": "extents", "extents": ExtentsConfig(temporary_archive(scattered()))}),
+    "extents, same bytes": (7, {"format": "extents", "extents": ExtentsConfig(temporary_archive(records(7, 2000)))}),
     "mds": (7, {"format": "mds", "fields": LARGER}),
     "mds, variable": (7, {"format": "mds", "fields": LISTS}),
     "tokens": (7, {"format": "tokens", "tokens": TokensConfig(window=50)}),

@@ -9,6 +9,7 @@ from recorded_requests import records, temporary_archive
 from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.extents.options import ExtentsConfig
+from dlio_torch.formats.hdf5.options import Hdf5Config
 from dlio_torch.formats.hdf5_volume.options import VolumeArrayConfig, VolumeConfig
 from dlio_torch.formats.image.options import ImageConfig
 from dlio_torch.formats.larcv3.options import Larcv3Config, ProducerConfig
@@ -42,6 +43,9 @@ OTHERS = {
     "jpeg": IMAGE,
     "png": IMAGE,
     "imagefolder": replace(IMAGE, fields=[], image=FOLDER),
+    "hdf5_crops": replace(
+        ANY, hdf5=Hdf5Config(crop=[5, 7]), fields=[replace(field, shape=[90, 80]) for field in ANY.fields]
+    ),
     "indexed_binary": ARRAY,
     "lmdb": ARRAY,
 }

@@ -21,7 +21,10 @@ from dlio_torch.checkpoint.job.ranks import (
 )
 from dlio_torch.config.schema_model import DataType, ModelConfig, ParallelConfig
 
-ELEMENT_BYTES: dict[str, int] = {"bfloat16": 2, "float16": 2, "float32": 4}
+ELEMENT_BYTES: dict[str, int] = {
+    **{"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8},
+    **{"uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8},
+}
 """Size of an element of each type."""
 
 MASTER = "master_param"
@@ -43,7 +46,7 @@ class StateTensor:
     """
 
     name: str
-    dtype: DataType
+    dtype: str
     global_shape: tuple[int, ...]
     local_shape: tuple[int, ...]
     offsets: tuple[int, ...]

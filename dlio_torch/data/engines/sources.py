@@ -93,8 +93,8 @@ class Loading:
             check = self._stream(manifest).check if self._verify else None
             return self._pipe(plan, start, specs, self._preprocess, check)
         dataset = self._dataset(manifest)
-        if not self._config.loader.num_workers:  # a worker opens its own
-            dataset.open_first()
+        if not self._config.loader.num_workers or self._config.loader.opened_by == "main":
+            dataset.open_first()  # else a worker opens its own
         if not self._config.loader.in_memory:
             return CatchingDataset(dataset, self._recorder)
         loaded = InMemoryDataset(dataset, _wanted(plan, epochs), self._recorder)
@@ -154,6 +154,7 @@ class Loading:
             preprocess=self._preprocess,
             max_open_files=max_open_files or config.loader.max_open_files,
             verify=self._verify,
+            inherited=config.loader.opened_by == "main",
         )
 
     def _by_mpiio(self, manifest: Manifest, plan: Plan, meeting: Meeting) -> BatchSource:

@@ -18,6 +18,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from dlio_torch.environment.private_names import file_block_size
 from dlio_torch.errors import DataError, DlioError
 from dlio_torch.formats.core.direct_file import DirectRaw
 from dlio_torch.formats.core.file_errors import open_error
@@ -44,11 +45,17 @@ def open_buffered(path: Path, buffer_bytes: int, *, direct: bool = False) -> io.
     raw: io.FileIO | DirectRaw = DirectRaw(path) if direct else io.FileIO(path)
     try:
         # Not open()'s own choice: it changed with Python 3.14.
-        size = buffer_bytes or os.fstat(raw.fileno()).st_blksize
+        size = buffer_bytes or _block_size(raw)
         return io.BufferedReader(raw, size if size > 1 else io.DEFAULT_BUFFER_SIZE)
     except BaseException:
         raw.close()
         raise
+
+
+def _block_size(raw: io.FileIO | DirectRaw) -> int:
+    """Block size of the file system, without a further call where Python has asked for it."""
+    known = file_block_size(raw) if isinstance(raw, io.FileIO) else 0
+    return known or os.fstat(raw.fileno()).st_blksize
 
 
 @contextmanager

@@ -99,6 +99,9 @@ class FormatFacts:
             data that it cannot read.  Empty: files of this format cannot be described.
         recreate: ``module:function`` that returns the ``Recreation`` (``formats/core/recreation.py``) of existing
             files: the options with which this format generates files like them.  Empty: those that read them.
+        replay: ``module:function`` that writes recorded samples (``formats/core/recorded_samples.py``) to a path, from
+            which this format generates raw files and repeats the recorded calls on them.  Empty: it does not.
+        replay_option: option of its group that names this file.
         takes_any_folder: a folder is one data set of this format, however it is arranged, if the user names the format.
         described_as: name of the format that reads existing files of this kind, unless ``dataset.format`` names this
             one; empty: this format.
@@ -126,6 +129,8 @@ class FormatFacts:
     content: ClassVar[str] = ""
     describe: ClassVar[str] = ""
     recreate: ClassVar[str] = ""
+    replay: ClassVar[str] = ""
+    replay_option: ClassVar[str] = ""
     described_as: ClassVar[str] = ""
     takes_any_folder: ClassVar[bool] = False
     tool_files: ClassVar[tuple[str, ...]] = ()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 BUILTIN: dict[str, str] = {
     "hdf5": "dlio_torch.formats.hdf5.facts:Hdf5Facts",
+    "hdf5_crops": "dlio_torch.formats.hdf5.facts:Hdf5CropsFacts",
     "larcv3": "dlio_torch.formats.larcv3.facts:Larcv3Facts",
     "hdf5_volume": "dlio_torch.formats.hdf5_volume.facts:Hdf5VolumeFacts",
     "tfrecord": "dlio_torch.formats.tfrecord.facts:TfrecordFacts",

@@ -43,15 +43,21 @@ Tables = Generator[Table, None, None]
 
 
 class _PieceFile(io.FileIO):
-    """File object whose every read returns ``piece`` bytes from one read(2), whatever size is requested."""
+    """File object whose every read returns ``piece`` bytes from one read(2), whatever size is requested.
+
+    Its other calls are those of ``pandas.read_csv(path)``: pandas looks whether the path is a file, Python's text layer
+    asks for the position, and reads once more at the end.
+    """
 
     def __init__(self, path: Path, piece: int) -> None:
+        path.is_file()
         super().__init__(path)
+        self.tell()
         self._piece = piece
 
     def read(self, size: int | None = -1, /) -> bytes:
         """Returns the next piece; the last piece may be shorter, and further reads are empty."""
-        return super().read(self._piece)
+        return super().read(self._piece) or super().read(self._piece)
 
 
 class CsvReader(Reader):

@@ -15,17 +15,20 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import numpy as np
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.buffered_file import refusing
 from dlio_torch.formats.core.file_errors import open_error
 from dlio_torch.formats.extents.folder_plan import file_path
-from dlio_torch.formats.extents.requests import READING, RequestCall, Requests
+from dlio_torch.formats.extents.requests import READING, Ints, RequestCall, Requests
 from dlio_torch.supervision.crashes import report_truncated_maps
 
 _Handler = Callable[[int, int, int, memoryview], None]
-_READING = frozenset(READING)
+_READING = frozenset(map(int, READING))
+_OPEN, _CLOSE = int(RequestCall.OPEN), int(RequestCall.CLOSE)  # comparing plain numbers is faster
+_NO_BYTES = memoryview(bytearray())
 
 
 @dataclass
@@ -54,7 +57,9 @@ class CallReplay:
 
     def __init__(self, folder: Path, requests: Requests) -> None:
         self._folder = folder
-        self._requests = requests
+        columns = requests.request_call, requests.request_file, requests.request_offset, requests.request_bytes
+        self._rows: Ints = np.stack(columns, axis=1, dtype=np.int64)
+        self._file_first = requests.file_first
         self._sizes = requests.file_bytes
         self._open: dict[int, list[_Descriptor]] = defaultdict(list)
         self._maps: dict[int, list[_Mapping]] = defaultdict(list)
@@ -77,19 +82,21 @@ class CallReplay:
         Raises:
             DataError: a file is missing, damaged or shorter than recorded.
         """
-        calls, files, offsets, sizes = (column[low:high].tolist() for column in self._columns())
-        kept_open = _never_closed(calls, files)
+        rows = self._rows[low:high].tolist()
+        kept_open = _never_closed(rows)
         done, file = 0, 0
         try:
-            for number, (call, file, offset, size) in enumerate(zip(calls, files, offsets, sizes, strict=True)):
-                if call == RequestCall.OPEN:
+            for number, (call, file, offset, size) in enumerate(rows):
+                if call == _OPEN:
                     if number not in kept_open or not self._open[file]:
                         self._open_file(file)
                     continue
-                reads = call in _READING
-                memory = into[done : done + size] if into is not None and reads else memoryview(bytearray(size * reads))
+                if call not in _READING:
+                    self._handlers[call](file, offset, size, _NO_BYTES)
+                    continue
+                memory = memoryview(bytearray(size)) if into is None else into[done : done + size]
                 self._handlers[call](file, offset, size, memory)
-                done += size * reads
+                done += size
         except OSError as error:
             raise open_error(self._path(file), error) from error
 
@@ -101,10 +108,6 @@ class CallReplay:
         for descriptors in self._open.values():
             while descriptors:
                 os.close(descriptors.pop().number)
-
-    def _columns(self) -> tuple[Any, ...]:
-        table = self._requests
-        return table.request_call, table.request_file, table.request_offset, table.request_bytes
 
     def _path(self, file: int) -> Path:
         return self._folder / file_path(file)
@@ -120,7 +123,7 @@ class CallReplay:
         """The descriptor of a file that was opened last; opens a file that is not open."""
         if self._open[file]:
             return self._open[file][-1]
-        low, high = self._requests.file_first[file : file + 2].tolist()
+        low, high = self._file_first[file : file + 2].tolist()
         if low < high and file not in self._opening:
             self._opening.add(file)
             try:
@@ -149,22 +152,27 @@ class CallReplay:
         descriptor = self._positioned(file, offset)
         content = os.read(descriptor.number, self._wanted(file, offset, size))
         descriptor.position += len(content)
-        self._check(file, offset, size, len(content))
+        if len(content) < size:
+            raise self._short(file, offset, size, len(content))
         memory[:] = content[:size]
 
     def _pread(self, file: int, offset: int, size: int, memory: memoryview) -> None:
         content = os.pread(self._descriptor(file).number, self._wanted(file, offset, size), offset)
-        self._check(file, offset, size, len(content))
+        if len(content) < size:
+            raise self._short(file, offset, size, len(content))
         memory[:] = content[:size]
 
     def _readv(self, file: int, offset: int, size: int, memory: memoryview) -> None:
         descriptor = self._positioned(file, offset)
         count = os.readv(descriptor.number, [memory])
         descriptor.position += count
-        self._check(file, offset, size, count)
+        if count < size:
+            raise self._short(file, offset, size, count)
 
     def _preadv(self, file: int, offset: int, size: int, memory: memoryview) -> None:
-        self._check(file, offset, size, os.preadv(self._descriptor(file).number, [memory], offset))
+        count = os.preadv(self._descriptor(file).number, [memory], offset)
+        if count < size:
+            raise self._short(file, offset, size, count)
 
     def _positioned(self, file: int, offset: int) -> _Descriptor:
         descriptor = self._descriptor(file)
@@ -176,12 +184,11 @@ class CallReplay:
         """Bytes that a read asks for: at the end of a file, where it gets none, one."""
         return size or int(offset == self._sizes[file])
 
-    def _check(self, file: int, offset: int, size: int, count: int) -> None:
-        if count < size:
-            raise DataError(
-                f"{self._path(file)} ends at byte {offset + count}, but {size} bytes from byte {offset} on are read",
-                hint="the file was replaced or truncated; generate or fetch the data again",
-            )
+    def _short(self, file: int, offset: int, size: int, count: int) -> DataError:
+        return DataError(
+            f"{self._path(file)} ends at byte {offset + count}, but {size} bytes from byte {offset} on are read",
+            hint="the file was replaced or truncated; generate or fetch the data again",
+        )
 
     # --- maps ---
 
@@ -213,14 +220,12 @@ class CallReplay:
         return None
 
 
-def _never_closed(calls: list[int], files: list[int]) -> set[int]:
+def _never_closed(rows: list[list[int]]) -> set[int]:
     """Positions of the opens that no later close among these requests closes."""
-    if RequestCall.OPEN not in calls:
-        return set()
-    waiting: dict[int, list[int]] = defaultdict(list)
-    for number, (call, file) in enumerate(zip(calls, files, strict=True)):
-        if call == RequestCall.OPEN:
-            waiting[file].append(number)
-        elif call == RequestCall.CLOSE and waiting[file]:
+    waiting: dict[int, list[int]] = {}
+    for number, (call, file, _, _) in enumerate(rows):
+        if call == _OPEN:
+            waiting.setdefault(file, []).append(number)
+        elif call == _CLOSE and waiting.get(file):
             waiting[file].pop()
     return {number for numbers in waiting.values() for number in numbers}

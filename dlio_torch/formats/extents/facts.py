@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from dlio_torch.formats.core.call_text import call_text
 from dlio_torch.formats.core.facts import Call, FormatFacts
 from dlio_torch.formats.extents.options import ExtentsConfig
-from dlio_torch.units import counted
 
 if TYPE_CHECKING:
     from dlio_torch.config.schema import Config
@@ -28,6 +27,8 @@ class ExtentsFacts(FormatFacts):
     options: ClassVar[type | None] = ExtentsConfig
     suffixes: ClassVar[tuple[str, ...]] = (".extents",)
     describe: ClassVar[str] = "dlio_torch.formats.extents.describe:describe"
+    replay: ClassVar[str] = "dlio_torch.formats.extents.recorded_calls:write_recorded_calls"
+    replay_option: ClassVar[str] = "requests"
     tool_files: ClassVar[tuple[str, ...]] = (REQUESTS,)
 
     def plain_ranges(self, config: Config) -> bool:
@@ -49,6 +50,3 @@ class ExtentsFacts(FormatFacts):
 
     def recognises_folder(self, path: Path, names: Sequence[str]) -> bool:
         return REQUESTS in names and FILES in names
-
-    def content_text(self, content: Mapping[str, Any]) -> str:
-        return counted(content["requests"], "request") if "requests" in content else ""

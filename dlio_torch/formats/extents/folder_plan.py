@@ -112,7 +112,22 @@ def _shares(recorded: int, first: int, count: int) -> Iterator[tuple[int, int, i
         first, count = first + high - low, count - (high - low)
 
 
+def _whole(recorded: Requests) -> _Selection:
+    """All requests, which stay as they are."""
+    files = np.arange(len(recorded.file_bytes))
+    some = np.flatnonzero(recorded.file_bytes)
+    pieces = Pieces(some, np.zeros(len(some), np.int64), recorded.file_bytes[some])
+    columns = recorded.request_call, recorded.request_file, recorded.request_offset, recorded.request_bytes
+    return _Selection(
+        files, recorded.file_bytes, pieces, np.stack(columns, dtype=np.int64), np.arange(*recorded.start_first),
+        np.arange(recorded.file_first[0], recorded.file_first[-1]), np.diff(recorded.file_first),
+        np.arange(recorded.sample_first[0], recorded.sample_first[-1]), np.diff(recorded.sample_first),
+    )  # fmt: skip
+
+
 def _selection(recorded: Requests, low: int, high: int) -> _Selection:
+    if high - low == recorded.num_samples:
+        return _whole(recorded)
     samples = np.arange(recorded.sample_first[low], recorded.sample_first[high])
     opening = np.arange(recorded.file_first[0], recorded.file_first[-1])
     owner = np.repeat(np.arange(len(recorded.file_bytes)), np.diff(recorded.file_first))
@@ -144,10 +159,10 @@ def _kept_files(recorded: Requests, samples: Ints) -> npt.NDArray[np.bool_]:
 def _moved_table(recorded: Requests, regions: Regions, files: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
     """Call, file, offset and bytes of each recorded request in the smaller files; ``(4, requests)``."""
     file, call = recorded.request_file, recorded.request_call
-    offset = regions.offsets(file, recorded.request_offset)
+    offset = regions.offsets()
     size = recorded.request_bytes.copy()
     maps = (call == RequestCall.MMAP) | (call == RequestCall.MUNMAP)
-    end = regions.offsets(file[maps], recorded.request_offset[maps] + size[maps])
+    end = regions.offsets_of(file[maps], recorded.request_offset[maps] + size[maps])
     offset[maps] = offset[maps] // PAGE * PAGE
     size[maps] = end - offset[maps]
     return np.stack([call, np.cumsum(files)[file] - 1, offset, size]).astype(np.int64)

@@ -30,10 +30,10 @@ from dlio_torch.formats.extents.facts import FILES, REQUESTS
 from dlio_torch.formats.extents.folder_plan import FolderPlan, copy_of, folder_files, plan_folder
 from dlio_torch.formats.extents.layout import folder_layout
 from dlio_torch.formats.extents.options import ExtentsConfig
-from dlio_torch.formats.extents.raw_files import write_raw_files
+from dlio_torch.formats.extents.raw_files import write_raw_files, written_bytes
 from dlio_torch.formats.extents.reader import ExtentsReader, check_files, requests_of
 from dlio_torch.formats.extents.requests import DTYPES, Requests
-from dlio_torch.formats.extents.requests_file import kept_requests, read_requests, write_requests
+from dlio_torch.formats.extents.requests_file import kept_requests, write_requests
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 from dlio_torch.ownership.names import literal, numbers
 
@@ -112,7 +112,7 @@ class ExtentsFormat(Format):
         if not self.options.requests:
             return self.sample_bytes()
         table = sum(getattr(self._plan.requests, name).nbytes + _HEADERS for name in DTYPES)
-        return float(self._plan.file_bytes + table) / self.config.samples_per_file
+        return float(written_bytes(self._plan.requests) + table) / self.config.samples_per_file
 
     def sharing(self) -> float:
         if not self.options.requests:
@@ -132,7 +132,7 @@ class ExtentsFormat(Format):
 
     def files(self, path: Path) -> list[Path]:
         try:
-            return [path / REQUESTS, *folder_files(path, read_requests(path / REQUESTS))]
+            return [path / REQUESTS, *folder_files(path, kept_requests(str(path / REQUESTS)))]
         except DataError:  # it is named when it is read
             return [path / REQUESTS]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from dlio_torch.formats.extents.call_replay import CallReplay
 from dlio_torch.formats.extents.facts import REQUESTS
 from dlio_torch.formats.extents.folder_plan import folder_files
 from dlio_torch.formats.extents.requests import Requests
-from dlio_torch.formats.extents.requests_file import read_requests
+from dlio_torch.formats.extents.requests_file import kept_requests
 
 
 def requests_of(folder: Path, spec: ArraySpec) -> Requests:
@@ -31,7 +32,7 @@ def requests_of(folder: Path, spec: ArraySpec) -> Requests:
     Raises:
         DataError: no such folder, or samples of other sizes.
     """
-    requests = read_requests(folder / REQUESTS)
+    requests = kept_requests(str(folder / REQUESTS))
     if not spec.variable and requests.same_bytes != spec.shape[0]:
         row = int((requests.sample_bytes != spec.shape[0]).argmax())
         raise DataError(
@@ -84,9 +85,9 @@ class ExtentsReader(Reader):
 
     def read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         check_range(self._folder, self.num_samples, first, count)
-        for number in range(count):
+        bounds = pairwise(self._requests.sample_first[first : first + count + 1].tolist())
+        for number, (low, high) in enumerate(bounds):
             memory = self._memory(first + number, buffer, position + number)
-            low, high = self._requests.sample_first[first + number : first + number + 2].tolist()
             self._replay.run(low, high, memory.data)
             if self._spec.variable:
                 buffer.put(self._spec.name, position + number, memory)

@@ -1,12 +1,14 @@
 """Regions of recorded files that a smaller data set keeps, and their new offsets.
 
-Bytes that only left-out samples read are cut out.  Bytes that no sample reads shrink in the proportion of the read
-ones.  What is cut is a multiple of a page, so that each remaining request keeps its position within a page.
+Bytes that only left-out samples read are cut out.  Of the gaps beside them, which no sample reads, one of mean length
+stays; a gap between two kept reads stays as it is.  What is cut is a multiple of a page, so that each remaining request
+keeps its position within a page.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,55 +42,65 @@ class Regions:
     """
 
     def __init__(self, requests: Requests, kept: Flags) -> None:
-        self._sizes = requests.file_bytes
-        self._base = np.concatenate([[0], np.cumsum(self._sizes + 1)[:-1]]).astype(np.int64)[: len(self._sizes)]
-        begins = self._base[requests.request_file] + requests.request_offset
+        self._sizes = sizes = requests.file_bytes
+        self._base = np.cumsum(sizes + 1) - (sizes + 1)
+        file, files = requests.request_file, len(sizes)
+        within = np.minimum(requests.request_offset, sizes[file])
+        self._beyond = requests.request_offset - within  # of a seek
         maps = requests.request_call == RequestCall.MMAP  # a map needs a byte
         spans = np.where(requests.reads, requests.request_bytes, maps)
-        borders = np.unique(np.concatenate([self._base, self._base + self._sizes, begins, begins + spans]))
-        self._borders = np.append(borders, borders[-1] + 1) if len(borders) else borders
-        covered = self._covered(begins, spans)
-        self._separate(self._covered(begins[kept], spans[kept]), covered)
+        begins = self._base[file] + within
+        points = np.concatenate([self._base, self._base + sizes, begins, begins + spans])
+        borders, index = np.unique(points, return_inverse=True)
+        self._low, self._high, self._begin, end = np.split(index, np.cumsum([files, files, len(file)]))
+        self._borders = np.append(borders, borders[-1:] + 1)
+        self._separate(self._covered(self._begin[kept], end[kept]), self._covered(self._begin, end))
+        self._first_border = self._low[file]
 
-    def _covered(self, begins: Ints, spans: Ints) -> Flags:
-        """Whether some request reads each section between two borders."""
+    def _covered(self, begin: Ints, end: Ints) -> Flags:
+        """Whether some request between these borders reads each section."""
         count = len(self._borders)
-        low, high = (np.searchsorted(self._borders, positions) for positions in (begins, begins + spans))
-        open_requests = np.cumsum(np.bincount(low, minlength=count) - np.bincount(high, minlength=count))
+        open_requests = np.cumsum(np.bincount(begin, minlength=count) - np.bincount(end, minlength=count))
         flags: Flags = open_requests[:-1] > 0
         return flags
 
     def _separate(self, stays: Flags, covered: Flags) -> None:
-        """Joins neighbouring sections that are not read to regions, and cuts whole pages out of each."""
+        """Joins neighbouring sections that no kept request reads to regions, and cuts whole pages out of each."""
         starts, lengths = self._borders[:-1], np.diff(self._borders)
         file = np.searchsorted(self._base, starts, "right") - 1
         between = starts == self._base[file] + self._sizes[file]
-        share = _share(file, lengths, stays, covered, len(self._base))[file]
-        cut = np.where(stays | between, 0.0, np.where(covered, 1.0, 1.0 - share)) * lengths
-        fixed = stays | between
-        first = np.flatnonzero(fixed | np.append(True, fixed[:-1])) if len(starts) else np.zeros(0, np.int64)
+        fixed, left_out = stays | between, covered & ~stays
+        begins_region = fixed | np.append(True, fixed[:-1])[: len(fixed)]
+        first = np.flatnonzero(begins_region)
         self._starts, self._between, self._file = starts[first], between[first], file[first]
-        whole = np.add.reduceat(lengths, first) if len(first) else lengths
-        pages = (np.add.reduceat(cut, first) if len(first) else cut) // PAGE
-        self._left = whole - pages.astype(np.int64) * PAGE
+        reads, gaps = (_sums(lengths * chosen, first) for chosen in (left_out, ~fixed & ~left_out))
+        blocks = _sums(left_out & ~np.append(False, left_out[:-1])[: len(fixed)], first)  # contiguous left-out reads
+        pages = (reads + gaps - gaps // (blocks + 1)) // PAGE
+        self._left = reads + gaps + _sums(lengths * fixed, first) - pages * PAGE
         self._new = np.cumsum(self._left) - self._left
+        self._new_borders = self._moved(starts, np.cumsum(begins_region) - 1)
 
-    def _moved(self, positions: Ints) -> Ints:
-        """New positions on the axis."""
-        region = np.searchsorted(self._starts, positions, "right") - 1
+    def _moved(self, positions: Ints, region: Ints) -> Ints:
+        """New positions on the axis; ``region``: in which each of them lies."""
         moved: Ints = self._new[region] + np.minimum(positions - self._starts[region], self._left[region])
         return moved
 
     def sizes(self) -> Ints:
         """Bytes that are left of each file."""
-        sizes: Ints = self._moved(self._base + self._sizes) - self._moved(self._base)
+        sizes: Ints = self._new_borders[self._high] - self._new_borders[self._low]
         return sizes
 
-    def offsets(self, file: npt.NDArray[np.integer], offset: Ints) -> Ints:
-        """New offsets in the files; beyond the end of a file the distance to it stays."""
-        within = np.minimum(offset, self._sizes[file])
-        base = self._base[file]
-        offsets: Ints = self._moved(base + within) - self._moved(base) + offset - within
+    def offsets(self) -> Ints:
+        """New offset of each request; beyond the end of its file the distance to it stays."""
+        new = self._new_borders
+        offsets: Ints = new[self._begin] - new[self._first_border] + self._beyond
+        return offsets
+
+    def offsets_of(self, file: npt.NDArray[np.integer], offset: Ints) -> Ints:
+        """New offsets of bytes of files."""
+        positions = self._base[file] + offset
+        region = np.searchsorted(self._starts, positions, "right") - 1
+        offsets: Ints = self._moved(positions, region) - self._new_borders[self._low[file]]
         return offsets
 
     def pieces(self, files: Flags) -> Pieces:
@@ -108,8 +120,7 @@ class Regions:
         return Pieces(file[first], offset[first], total)
 
 
-def _share(file: Ints, lengths: Ints, stays: Flags, covered: Flags, files: int) -> npt.NDArray[np.float64]:
-    """Share of the read bytes of each file that stays; 1 where nothing is read."""
-    total = np.bincount(file, lengths * covered, files)
-    left = np.bincount(file, lengths * stays, files)
-    return np.where(total > 0, left / np.maximum(total, 1), 1.0)
+def _sums(values: npt.NDArray[Any], first: Ints) -> Ints:
+    """Sums of the values of each region, which begins at position ``first``."""
+    sums: Ints = np.add.reduceat(values, first, dtype=np.int64) if len(first) else np.zeros(0, np.int64)
+    return sums

@@ -40,7 +40,7 @@ VERSION = 1
 """Version of the archive."""
 _OPTIONAL = ("start_first", "file_first")
 _DAMAGE = (zipfile.BadZipFile, zlib.error, ValueError, KeyError, EOFError, NotImplementedError)
-_KEPT = 4  # archives that stay in memory
+_KEPT = 16  # archives that stay in memory
 
 
 def write_requests(path: str | os.PathLike[str], requests: Requests, *, compressed: bool = True) -> None:

@@ -52,13 +52,19 @@ class Hdf5Facts(FormatFacts):
                 "ranks that read by MPI-IO open each file once, together",
                 f"set {self.key('reopen')}=array, or access.io=posix",
             )
-        for i, field in enumerate(data.fields):
-            if options.compression != "none" and not options.chunk_bytes and field.chunk is None:
-                fail(
-                    [self.key("compression"), self.key("chunk_bytes")],
-                    f"compression needs chunked arrays, but dataset.fields.{i} ({field.name}) is contiguous",
-                    f"set {self.key('chunk_bytes')}=64KiB, or {self.key('compression')}=none",
-                )
+        if options.crop:
+            fail(
+                [self.key("crop"), "dataset.format"],
+                "samples of format hdf5 are rows of arrays, not crops",
+                f"set dataset.format=hdf5_crops, or remove {self.key('crop')}",
+            )
+        contiguous = bool(data.fields) and not options.chunk_bytes and all(field.chunk is None for field in data.fields)
+        if options.compression != "none" and contiguous:
+            fail(
+                [self.key("compression"), self.key("chunk_bytes")],
+                f"compression needs chunked arrays, but dataset.fields.0 ({data.fields[0].name}) is contiguous",
+                f"set {self.key('chunk_bytes')}=64KiB, or {self.key('compression')}=none",
+            )
 
     def check_decoupled(self, config: Config, fail: Fail) -> None:
         if config.dataset.of(Hdf5Config).compression == "lzf":
@@ -139,6 +145,32 @@ class Hdf5Facts(FormatFacts):
 
     def content_text(self, content: Mapping[str, Any]) -> str:
         return f"{least(content)}{counted(len(content['datasets']), 'dataset')}" if "datasets" in content else ""
+
+
+class Hdf5CropsFacts(FormatFacts):
+    """Facts about format ``hdf5_crops``, whose files ``hdf5`` describes."""
+
+    name: ClassVar[str] = "hdf5_crops"
+    format: ClassVar[str] = "dlio_torch.formats.hdf5.crops_format:Hdf5CropsFormat"
+    options: ClassVar[type | None] = Hdf5Config
+    group: ClassVar[str] = "hdf5"
+    one_lock: ClassVar[bool] = True  # h5py: one lock for all calls of a process
+    unordered: ClassVar[str] = "crops lie anywhere in an array, so that the file cannot be read as a stream of samples"
+    uncompressed: ClassVar[tuple[str, Any] | None] = ("compression", "none")
+
+    def check(self, config: Config, fail: Fail) -> None:
+        if config.access.io != "posix":
+            fail(["dataset.format", "access.io"], "crops are not read by MPI-IO", "set access.io=posix")
+
+    def keeps_files(self, config: Config) -> bool:
+        return config.dataset.of(Hdf5Config).reopen != "file"
+
+    def axes(self, config: Config) -> Iterator[Axis]:
+        yield self.key("chunk_cache_bytes"), sizes(CACHES, config.dataset.of(Hdf5Config).chunk_cache_bytes)
+
+    def calls(self, config: Config) -> Iterator[Call]:
+        options = config.dataset.of(Hdf5Config)
+        yield file_call(options.chunk_cache_bytes, core=options.driver == "core")
 
 
 def file_call(cache_bytes: int, *, core: bool = False) -> Call:

@@ -8,7 +8,7 @@ scheme of larcv3, read with one small and one large request.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
@@ -38,6 +38,7 @@ from dlio_torch.formats.hdf5.writer import write_array
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 _EXTENTS_CHUNK = 1024
+_OF_READING = ("chunk_cache_bytes", "driver", "reopen", "crop")  # another value reads the same file
 _TRIAL_BYTES = 256 << 10
 
 
@@ -75,7 +76,7 @@ class Hdf5Format(Format):
 
     def layout_options(self) -> dict[str, Any]:
         options = super().layout_options()
-        for key in ("chunk_cache_bytes", "driver", "reopen"):  # of reading: another value reads the same file
+        for key in _OF_READING:
             del options[key]
         options["fields"] = [{k: v for k, v in field.items() if k != "select"} for field in options["fields"]]
         return options
@@ -86,6 +87,14 @@ class Hdf5Format(Format):
             content = self._column(number, field).content(sample, 1)[0]
             arrays[field.name] = content[field.select] if field.select else content
         return arrays
+
+    def rows(self, first: int, count: int) -> Sample:
+        """Content of ``count`` samples of fixed length from ``first`` on, along the first axis of each array."""
+        columns = ((spec, self._column(number, field)) for number, (spec, field) in self._numbered())
+        return {spec.name: column.elements(first, count).reshape(count, *spec.shape) for spec, column in columns}
+
+    def _numbered(self) -> Iterator[tuple[int, tuple[ArraySpec, FieldConfig]]]:
+        return enumerate(zip(self._specs, self.config.fields, strict=True))
 
     def _column(self, number: int, field: FieldConfig) -> Column:
         """The generator of the content of one field."""
@@ -165,7 +174,7 @@ class Hdf5Format(Format):
 
     def inspect(self, path: Path) -> FileInfo:
         with self._open_all(path) as reader:
-            return FileInfo(reader.num_samples, reader.describe())
+            return FileInfo(reader.rows, reader.describe())
 
     def open(self, path: Path, recorder: Recorder = NULL) -> Reader:
         return Hdf5Reader(path, self._specs, self._select, self.options)
@@ -178,7 +187,7 @@ class Hdf5Format(Format):
         """Reads each array: ``f["a"][:]; f["b"][:]``, or ``f["a"][:, column]`` for each of ``columns``."""
         with Hdf5Reader(path, self._specs, {}, replace(self.options, reopen="array")) as reader:
             if not columns:
-                count = reader.num_samples
+                count = reader.rows
                 reader.read(0, count, BatchBuffer(self.specs(), range(count)), 0)
             for spec in self._specs if columns else ():
                 for column in columns:
@@ -186,7 +195,7 @@ class Hdf5Format(Format):
 
     def layout(self, path: Path) -> FileLayout:
         with self._open_all(path) as reader:
-            return FileLayout(reader.num_samples, reader.layouts())
+            return FileLayout(reader.rows, reader.layouts())
 
     def check_shared(self) -> None:
         check_parallel()

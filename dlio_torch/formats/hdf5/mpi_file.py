@@ -62,7 +62,7 @@ class Hdf5Shared(SharedFile):
         self._reader = Hdf5Reader(path, specs, select, options, ranks)
         self._path = path
         self._specs = specs
-        self.num_samples = self._reader.num_samples
+        self.num_samples = self._reader.rows
         self._transfer: Any = None
         if ranks.collective:
             self._transfer = h5py.h5p.create(h5py.h5p.DATASET_XFER)

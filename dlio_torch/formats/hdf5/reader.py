@@ -36,6 +36,9 @@ class Hdf5Reader(Reader):
     ``with h5py.File(path) as f: f["a"][i]; f["b"][i]``; the first read uses the file that was opened here.
     The first array is opened with the file in all cases, for the number of samples (``f["a"].shape[0]``).
 
+    Attributes:
+        rows: samples along the first axis of its arrays.
+
     Args:
         path: the file.
         specs: its arrays, as they are stored.
@@ -47,7 +50,7 @@ class Hdf5Reader(Reader):
         DataError: here or from :meth:`read`: the file has another layout.
     """
 
-    num_samples: int
+    num_samples: int | None
 
     def __init__(
         self,
@@ -67,7 +70,7 @@ class Hdf5Reader(Reader):
         self._kept: dict[str, Slab] | None = {} if options.reopen == "none" else None
         first = specs[0]
         with reading(self._file, path):
-            self.num_samples = (self._table(first.name) if first.variable else self._array(first.name)).rows
+            self.rows = self.num_samples = (self._table(first.name) if first.variable else self._array(first.name)).rows
             for spec in specs if self._kept is not None else ():
                 self.slabs(spec.name)
 
@@ -104,7 +107,7 @@ class Hdf5Reader(Reader):
 
     def _check_count(self, name: str, counted: Slab) -> None:
         """Raise unless an array has as many samples as the first array."""
-        count = getattr(self, "num_samples", counted.rows)
+        count = getattr(self, "rows", counted.rows)
         if counted.rows != count:
             raise DataError(
                 f"{self._path}: the arrays hold different numbers of samples: {next(iter(self._specs))} has {count}, "
@@ -118,8 +121,8 @@ class Hdf5Reader(Reader):
         with reading(self._file, self._path):
             for name in self._specs:
                 array, extents = self.slabs(name)
-                if extents is not None and self.num_samples:
-                    last = extents.read(self.num_samples - 1, 1)[0]
+                if extents is not None and self.rows:
+                    last = extents.read(self.rows - 1, 1)[0]
                     array.check(int(last["first"]), int(last["N"]))
                 stored = self._file[name]
                 details[name] = {"chunks": stored.chunks, "compression": stored.compression}
@@ -138,7 +141,7 @@ class Hdf5Reader(Reader):
                 _, table = self.slabs(name)
                 extents = None
                 if table is not None:
-                    rows = table.read(0, self.num_samples)
+                    rows = table.read(0, self.rows)
                     extents = rows["first"].astype(np.int64), rows["N"].astype(np.int64)
                 layouts[name] = array_layout(self._file[name], self._path, extents, self._select.get(name, ()))
         return layouts
@@ -167,7 +170,7 @@ class Hdf5Reader(Reader):
         """
         spec = self._specs[name]
         array = self._require(name, spec.dtype, spec.shape, "correct dataset.once")
-        return Slab(array, self._path, (column,)).read(0, self.num_samples)
+        return Slab(array, self._path, (column,)).read(0, self.rows)
 
     def _read_variable(self, name: str, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         """Reads the extents of all samples in one call and then their rows in one call."""

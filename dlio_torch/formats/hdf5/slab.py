@@ -84,6 +84,25 @@ class Slab:
                 hint="the file is damaged; generate or fetch the file again",
             ) from error
 
+    def read_box(self, starts: Sequence[int], out: npt.NDArray[np.generic]) -> None:
+        """Reads a box of elements into ``out`` by one ``H5Dread``.
+
+        Args:
+            starts: first element along each axis.
+            out: C-contiguous, of this array's dtype in native byte order; its shape is that of the box.
+
+        Raises:
+            DataError: the box is not inside of the array, or its bytes are damaged.
+        """
+        try:
+            self._space.select_hyperslab(tuple(starts), out.shape)
+            self._transfer(h5py.h5s.create_simple(out.shape), out)
+        except DAMAGE as error:
+            raise DataError(
+                f"{self._path}: the box of {list(out.shape)} at {list(starts)} of {self._name} cannot be read: {error}",
+                hint="the file is damaged; generate or fetch the file again",
+            ) from error
+
     def _transfer(
         self, memory: h5py.h5s.SpaceID, out: npt.NDArray[np.generic], transfer: h5py.h5p.PropDXID | None = None
     ) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import io
 import math
-import os
 import time
 import zipfile
 import zlib
@@ -156,11 +155,10 @@ class NpzFormat(FieldFormat):
 
     def inspect(self, path: Path) -> FileInfo:
         with refusing(path), open_buffered(path, 0) as file, zipfile.ZipFile(file) as archive:
-            size = os.fstat(file.fileno()).st_size
             counts: dict[str, int] = {}
             details: dict[str, Any] = {}
             for part in self._members:
-                info = find_member(archive, part.name, size, path)
+                info = find_member(archive, part.name, path)
                 specs = [self._specs[number] for number in part.fields]
                 if part.pickled:
                     with archive.open(info) as member:
@@ -175,14 +173,14 @@ class NpzFormat(FieldFormat):
                     header = read_header(member, info.file_size, path, spec.name)
                 count = self._stacking.count(spec, header.dtype, header.shape, path)
                 if spec.variable and self._stacking.stacked:
-                    count = self._count_lengths(archive, spec, count, size, path)
+                    count = self._count_lengths(archive, spec, count, path)
                 counts[spec.name] = count if self._stacking.stacked else 1
                 details[spec.name] = {"shape": list(header.shape), "stored_bytes": info.compress_size}
             return FileInfo(agreed(counts, path), details)
 
-    def _count_lengths(self, archive: zipfile.ZipFile, spec: ArraySpec, rows: int, size: int, path: Path) -> int:
+    def _count_lengths(self, archive: zipfile.ZipFile, spec: ArraySpec, rows: int, path: Path) -> int:
         name = spec.name + LENGTHS_SUFFIX
-        info = find_member(archive, name, size, path)
+        info = find_member(archive, name, path)
         with archive.open(info) as member:
             read_header(member, info.file_size, path, name)
         with archive.open(info) as member:
@@ -214,7 +212,6 @@ class _Archive:
         with refusing(path):
             self._file: io.BufferedReader = open_buffered(path, buffer_bytes, direct=direct)
             try:
-                self._size = os.fstat(self._file.fileno()).st_size
                 self._npz = load(self._file)
                 if not isinstance(self._npz, np.lib.npyio.NpzFile):
                     raise DataError(
@@ -227,7 +224,7 @@ class _Archive:
     def array(self, name: str) -> npt.NDArray[Any]:
         """Reads the whole member ``name``."""
         with refusing(self._path):
-            find_member(self._npz.zip, name, self._size, self._path)
+            find_member(self._npz.zip, name, self._path)
             array = self._npz[name]
             if not isinstance(array, np.ndarray):  # NumPy gives the bytes of a member that is no array
                 raise DataError(
@@ -239,7 +236,7 @@ class _Archive:
     def dictionary(self, name: str, specs: Sequence[ArraySpec]) -> list[npt.NDArray[Any]]:
         """Reads the arrays of the pickled dictionary ``name`` with the calls that ``NpzFile.__getitem__`` makes."""
         with refusing(self._path):
-            info = find_member(self._npz.zip, name, self._size, self._path)
+            info = find_member(self._npz.zip, name, self._path)
             with self._npz.zip.open(info.filename) as member:
                 member.read(len(np.lib.format.MAGIC_PREFIX))
                 member.seek(0)

@@ -89,7 +89,7 @@ class _ArchiveLayout:
         arrays: dict[str, ArrayLayout] = {}
         counts: dict[str, int] = {}
         for member in members:
-            info = find_member(self._archive, member.name, self._begun.size, self._path)
+            info = find_member(self._archive, member.name, self._path)
             if member.pickled:
                 inside = [specs[number] for number in member.fields]
                 arrays.update(self._pickled(info, inside, member.name))
@@ -139,7 +139,7 @@ class _ArchiveLayout:
 
     def _ends(self, spec: ArraySpec, rows: int) -> Ints:
         name = spec.name + LENGTHS_SUFFIX
-        _, lengths = self._read(find_member(self._archive, name, self._begun.size, self._path), name)
+        _, lengths = self._read(find_member(self._archive, name, self._path), name)
         return ends_of(lengths, rows, spec.name, self._path)
 
     def _read(self, info: zipfile.ZipInfo, name: str) -> tuple[Header, npt.NDArray[Any]]:

@@ -56,8 +56,12 @@ def members_of(specs: Sequence[ArraySpec], pickled: Sequence[str]) -> list[Membe
     return list(members.values())
 
 
-def find_member(archive: zipfile.ZipFile, name: str, size: int, path: Path) -> zipfile.ZipInfo:
-    """Finds the member of an array; raises if it is missing or larger than a file of ``size`` bytes can hold."""
+def find_member(archive: zipfile.ZipFile, name: str, path: Path) -> zipfile.ZipInfo:
+    """Finds the member of an array; raises if it is missing or larger than the file can hold.
+
+    Members lie before the archive's directory, whose place ``zipfile`` knows: no call asks for the size of the file.
+    """
+    size = archive.start_dir
     try:
         info = archive.getinfo(name + MEMBER)
     except KeyError:
@@ -68,7 +72,7 @@ def find_member(archive: zipfile.ZipFile, name: str, size: int, path: Path) -> z
     if info.compress_size > size or info.file_size > _DEFLATE_LIMIT * info.compress_size:
         raise DataError(
             f"{path}: array {name} claims {info.file_size} bytes ({info.compress_size} bytes stored), more than a "
-            f"file of {size} bytes can hold",
+            f"file with {size} bytes of members can hold",
             hint="the file is damaged; generate or fetch the file again",
         )
     return info

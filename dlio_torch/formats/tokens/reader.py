@@ -108,6 +108,8 @@ class MappedReader(TokensReader):
     def __init__(self, path: Path, options: TokensConfig) -> None:
         super().__init__(path, options)
         self._by_batch = options.reopen == "batch"
+        if not self._by_batch:
+            self._map = self._mapped()
 
     def keep_mapped(self) -> None:
         """From now on, keep one mapping until the reader is closed, as a stream has no batches."""

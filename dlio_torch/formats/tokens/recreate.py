@@ -40,9 +40,9 @@ def recreate(description: DataDescription, reads: ObservedReads) -> Recreation:
         raise DataError("the window of a sample is not known, since the program's loader gave no arrays")
     window = reads.arrays[0].shape[-1]
     size = sum(path.stat().st_size for path in reads.files)
-    asked = {question.setting.partition("=")[0].rpartition(".")[2] for question in description.questions}
+    open_options = {question.setting.partition("=")[0].rpartition(".")[2] for question in description.questions}
     known = description.options.get("dtype")
-    names = [known] if known and "dtype" not in asked else list(get_args(get_type_hints(TokensConfig)["dtype"]))
+    names = [known] if known and "dtype" not in open_options else list(get_args(get_type_hints(TokensConfig)["dtype"]))
     windows = min(_candidates(names, size, window, reads.samples), key=lambda candidate: abs(candidate.surplus))
     options: dict[str, Any] = {
         **description.options,

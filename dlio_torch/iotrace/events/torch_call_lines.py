@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -49,6 +50,17 @@ def take_lines(path: Path, take: Callable[[TorchLine], None], notes: list[str]) 
             damaged += 1
     if damaged:
         notes.append(f"{path.name}: {damaged} lines are damaged")
+
+
+def torch_notes(directory: Path) -> list[str]:
+    """Notes of all such files of an events folder, each once."""
+    notes: list[str] = []
+    for path in sorted(directory.glob("rank*.torch")):
+        for line in _lines(path, notes):
+            if line.startswith(b'{"kind":"note"') or line.startswith(b'{"kind": "note"'):
+                with contextlib.suppress(ValueError, KeyError):
+                    notes.append(printable(str(json.loads(line)["text"])))
+    return list(dict.fromkeys(notes))
 
 
 def _lines(path: Path, notes: list[str]) -> Iterator[bytes]:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from dlio_torch.iotrace.events.call_names import printable
+from dlio_torch.iotrace.events.state_item import StateItem, state_item
 from dlio_torch.iotrace.events.torch_call_lines import TorchLine, take_lines
 
 BATCH_COLUMNS = ("rank", "pid", "loader", "epoch", "batch", "position", "index")
@@ -37,7 +38,7 @@ class ProcessFact:
 
 @dataclass(frozen=True)
 class TorchProcess(ProcessFact):
-    """A process that imported torch and used a loader or saved something.
+    """A process that imported torch; of child processes, one that used a loader or saved something.
 
     Attributes:
         parent_pid: the process that made its loader, for a loader worker; else the process that started it.
@@ -175,6 +176,7 @@ class SavedState(ProcessFact):
         end_ns: end of the call.
         tensors: number of tensors.
         bytes: bytes of their storages, each counted once.
+        state: its tensors and other values, in its order; empty if they are not known.
     """
 
     kind: Literal["save", "load"]
@@ -184,6 +186,7 @@ class SavedState(ProcessFact):
     end_ns: int
     tensors: int
     bytes: int
+    state: tuple[StateItem, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -224,7 +227,7 @@ def read_torch_calls(directory: Path | str) -> TorchCalls:
     for path in sorted(Path(directory).glob("rank*.torch")):
         take_lines(path, content.take, content.notes)
     return TorchCalls(
-        processes=tuple(sorted(content.processes, key=lambda process: (process.rank, process.pid))),
+        processes=tuple(process for _, process in sorted(content.processes.items())),
         datasets=tuple(content.datasets),
         loaders=tuple(content.loaders),
         epochs=tuple(sorted(content.epochs.values(), key=lambda epoch: epoch.start_ns)),
@@ -239,7 +242,7 @@ class _Content:
     """Content of the files read so far."""
 
     def __init__(self) -> None:
-        self.processes: list[TorchProcess] = []
+        self.processes: dict[tuple[int, int], TorchProcess] = {}
         self.datasets: list[TorchDataset] = []
         self.loaders: list[TorchLoader] = []
         self.epochs: dict[tuple[int, int, int, int], LoaderEpoch] = {}
@@ -251,9 +254,14 @@ class _Content:
     def take(self, line: TorchLine) -> None:
         """Adds a line; raises KeyError, TypeError or ValueError for a damaged one."""
         if line.kind in ("save", "load"):
-            self.saves.append(SavedState(kind=line.kind, **line.values))  # type: ignore[arg-type]
+            items = tuple(state_item(*entry) for entry in line.values.pop("state", ()))
+            self.saves.append(SavedState(kind=line.kind, **line.values, state=items))  # type: ignore[arg-type]
         else:
             _READERS[line.kind](self, line.values)
+
+    def take_process(self, values: dict[str, Any]) -> None:
+        # A later line knows more than the one at the start.
+        self.processes[values["rank"], values["pid"]] = TorchProcess(**values)
 
     def take_epoch(self, values: dict[str, Any]) -> None:
         self.epochs[_key(values)] = LoaderEpoch(**values)
@@ -264,7 +272,8 @@ class _Content:
 
     def take_indices(self, values: dict[str, Any]) -> None:
         place = (*_key(values), values["batch"])
-        self.batches += [(*place, position, index) for position, index in enumerate(values["indices"])]
+        first = values.get("position", 0)
+        self.batches += [(*place, position, index) for position, index in enumerate(values["indices"], first)]
 
     def take_arrays(self, values: dict[str, Any]) -> None:
         arrays = tuple(
@@ -279,7 +288,7 @@ def _key(values: Mapping[str, Any]) -> tuple[int, int, int, int]:
 
 
 _READERS: dict[str, Callable[[_Content, dict[str, Any]], None]] = {
-    "process": lambda content, values: content.processes.append(TorchProcess(**values)),
+    "process": _Content.take_process,
     "dataset": lambda content, values: content.datasets.append(TorchDataset(**values)),
     "loader": lambda content, values: content.loaders.append(TorchLoader(**values)),
     "epoch": _Content.take_epoch,

@@ -126,9 +126,8 @@ def _measure(a: Side, b: Side, terms: Terms) -> tuple[list[Component], list[Miss
                 missing.append(Missing(result.name, f"too few calls for a comparison ({shown})"))
             elif isinstance(result, MeasuredComponent):
                 limit = LIMITS[result.name]
-                components.append(
-                    Component(result.name, result.distance, limit, result.floor, result.detail, exact=result.exact)
-                )
+                figures = result.name, result.distance, limit, result.floor, result.detail
+                components.append(Component(*figures, exact=result.exact, values=result.values))
             else:
                 missing.append(result)
     return components, missing

@@ -26,6 +26,7 @@ class Component:
         excess: what the distance has beyond the noise, None: not known.
         worst_pair: rank by rank the ranks of A and B that differ most, and by how much.
         exact: the distance without the tolerance of its formula, not judged; None: it has none.
+        values: the number of A and that of B that tell which side has more; None: no single number does.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Component:
     excess: float | None = None
     worst_pair: tuple[int, int, float] | None = None
     exact: float | None = None
+    values: tuple[float, float] | None = None
 
     @property
     def beyond_noise(self) -> float:

@@ -113,6 +113,7 @@ class MeasuredComponent:
         floor: distance that so few calls can have by chance.
         calls: how many of each side the floor is for.
         exact: the distance without tolerance; None: the distance has none.
+        values: the number of A and that of B that tell which side has more; None: no single number does.
     """
 
     name: str
@@ -121,6 +122,7 @@ class MeasuredComponent:
     floor: float = 0.0
     calls: tuple[int, int] = (0, 0)
     exact: float | None = None
+    values: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def files(a: Side, b: Side, terms: Terms) -> Measurements:
         if rest:
             shown.append(f"{len(rest)} only on side {side} ({', '.join(labels[number] for number in rest[:2])})")
     detail = ", ".join(shown)
-    yield MeasuredComponent("files", distances.jaccard(common, either), detail)
+    yield MeasuredComponent("files", distances.jaccard(common, either), detail, values=(len(of_a), len(of_b)))
 
 
 def sizes(a: Side, b: Side, terms: Terms) -> Measurements:
@@ -65,7 +65,9 @@ def sizes(a: Side, b: Side, terms: Terms) -> Measurements:
         floor = distances.ks_floor(values[0].size, values[1].size)
         distance = distances.ks_within(*values, *(TOLERANCE * sample for sample in values))
         counts = values[0].size, values[1].size
-        yield MeasuredComponent(key, distance, between(*shown), floor, counts, distances.ks(*values))
+        means = float(values[0].mean()), float(values[1].mean())
+        exact = distances.ks(*values)
+        yield MeasuredComponent(key, distance, between(*shown), floor, counts, exact, values=means)
 
 
 def _counts(a: Side, b: Side) -> Measurements:
@@ -82,7 +84,8 @@ def _counts(a: Side, b: Side) -> Measurements:
             if any(counts):
                 yield Missing(key, unseen(a if count_a is None else b))
         elif count_a or count_b:
-            yield MeasuredComponent(key, distances.relative(count_a, count_b), between(f"{count_a:,}", f"{count_b:,}"))
+            shown = between(f"{count_a:,}", f"{count_b:,}")
+            yield MeasuredComponent(key, distances.relative(count_a, count_b), shown, values=(count_a, count_b))
 
 
 def _bytes(a: Side, b: Side) -> Measurements:
@@ -92,7 +95,8 @@ def _bytes(a: Side, b: Side) -> Measurements:
         if of_a is None or of_b is None:
             yield Missing(key, unseen(a if of_a is None else b))
         elif of_a or of_b:
-            yield MeasuredComponent(key, distances.relative(of_a, of_b), between(format_size(of_a), format_size(of_b)))
+            shown = between(format_size(of_a), format_size(of_b))
+            yield MeasuredComponent(key, distances.relative(of_a, of_b), shown, values=(of_a, of_b))
 
 
 def _per_mib(a: Side, b: Side, terms: Terms) -> Measurements:
@@ -107,7 +111,8 @@ def _per_mib(a: Side, b: Side, terms: Terms) -> Measurements:
             reason = unseen(side) if side.count(name) is None else f"{side.label} has no such call"
             yield Missing(key, reason)
             continue
-        yield MeasuredComponent(key, distances.relative(rate_a, rate_b), between(f"{rate_a:,.4g}", f"{rate_b:,.4g}"))
+        shown = between(f"{rate_a:,.4g}", f"{rate_b:,.4g}")
+        yield MeasuredComponent(key, distances.relative(rate_a, rate_b), shown, values=(rate_a, rate_b))
 
 
 def _moved(side: Side, name: str, terms: Terms) -> tuple[int | None, int | None]:
@@ -139,7 +144,7 @@ def _opens_per_file(a: Side, b: Side) -> Measurements:
         per_mib = [(count or 0) / size * _MIB for count, size in zip(opens, moved, strict=True)]
         distance = min(distance, distances.relative(*per_mib))
         shown = [f"{text} ({rate:.4g} per MiB)" for text, rate in zip(shown, per_mib, strict=True)]
-    yield MeasuredComponent(key, distance, between(*shown))
+    yield MeasuredComponent(key, distance, between(*shown), values=(rate_a, rate_b))
 
 
 def _by_class(a: Side, b: Side) -> Measurements:

@@ -90,7 +90,9 @@ def places(a: Side, b: Side, terms: Terms) -> Measurements:
             lengths = [np.minimum(sample, _LONGEST) for sample in lengths]
         shown = between(*(f"half of the bytes in up to {format_size(weighted_median(sample))}" for sample in lengths))
         counts = effective(lengths[0]), effective(lengths[1])
-        yield MeasuredComponent(key, weighted_ks(*lengths), shown, distances.ks_floor(*counts), counts)
+        medians = float(weighted_median(lengths[0])), float(weighted_median(lengths[1]))
+        floor = distances.ks_floor(*counts)
+        yield MeasuredComponent(key, weighted_ks(*lengths), shown, floor, counts, values=medians)
 
 
 def shares(a: Side, b: Side, terms: Terms) -> Measurements:
@@ -117,7 +119,8 @@ def shares(a: Side, b: Side, terms: Terms) -> Measurements:
                 of_a, of_b = getattr(shares_a, rule), getattr(shares_b, rule)
                 floor = distances.share_floor(of_a, shares_a.accesses, of_b, shares_b.accesses)
                 shown = between(percent(of_a, 2), percent(of_b, 2))
-                yield MeasuredComponent(key, abs(of_a - of_b), shown, floor, (shares_a.accesses, shares_b.accesses))
+                counts = shares_a.accesses, shares_b.accesses
+                yield MeasuredComponent(key, abs(of_a - of_b), shown, floor, counts, values=(of_a, of_b))
 
 
 def order(a: Side, b: Side, terms: Terms) -> Measurements:
@@ -190,7 +193,8 @@ def _counted_shares(a: Side, b: Side) -> Iterator[MeasuredComponent | Missing]:
                 if of_a is not None or of_b is not None:
                     yield Missing(key, f"{a.label if of_a is None else b.label} has none, or does not count them")
                 continue
-            yield MeasuredComponent(key, abs(of_a - of_b), between(percent(of_a, 2), percent(of_b, 2)))
+            shown = between(percent(of_a, 2), percent(of_b, 2))
+            yield MeasuredComponent(key, abs(of_a - of_b), shown, values=(of_a, of_b))
 
 
 def _placed(side: Side) -> NDArray[np.bool_]:

@@ -44,12 +44,15 @@ def storage(a: Side, b: Side, terms: Terms) -> Measurements:
             for side, chosen in zip((a, b), rows, strict=True)
         ]
         shown = [f"median {format_duration(float(np.median(durations)) * _S)}" for durations in took]
-        floor = distances.ks_floor(took[0].size, took[1].size)
-        yield MeasuredComponent(key, distances.ks(*took), between(*shown), floor, (took[0].size, took[1].size))
+        counts = took[0].size, took[1].size
+        floor = distances.ks_floor(*counts)
+        medians = float(np.median(took[0])), float(np.median(took[1]))
+        yield MeasuredComponent(key, distances.ks(*took), between(*shown), floor, counts, values=medians)
         rate_a, rate_b = (speed[name].bytes_per_s for speed in speeds)
         if rate_a and rate_b:
             shown = [format_rate(rate_a), format_rate(rate_b)]
-            yield MeasuredComponent(f"{name} bandwidth", distances.relative(rate_a, rate_b), between(*shown))
+            distance = distances.relative(rate_a, rate_b)
+            yield MeasuredComponent(f"{name} bandwidth", distance, between(*shown), values=(rate_a, rate_b))
 
 
 def readers(a: Side, b: Side, terms: Terms) -> Measurements:
@@ -60,7 +63,7 @@ def readers(a: Side, b: Side, terms: Terms) -> Measurements:
     of_a, of_b = _readers(a), _readers(b)
     if of_a and of_b:
         shown = [f"{threads:.3g} threads per rank read at the same time" for threads in (of_a, of_b)]
-        yield MeasuredComponent("readers", distances.relative(of_a, of_b), between(*shown))
+        yield MeasuredComponent("readers", distances.relative(of_a, of_b), between(*shown), values=(of_a, of_b))
 
 
 def compute(a: Side, b: Side, terms: Terms) -> Measurements:
@@ -86,7 +89,8 @@ def compute(a: Side, b: Side, terms: Terms) -> Measurements:
         if np.isnan(of_a) or np.isnan(of_b):
             yield Missing(name, f"not measured for {a.label if np.isnan(of_a) else b.label}")
             continue
-        yield MeasuredComponent(name, min(1.0, abs(of_a - of_b)), between(percent(of_a), percent(of_b)))
+        shown = between(percent(of_a), percent(of_b))
+        yield MeasuredComponent(name, min(1.0, abs(of_a - of_b)), shown, values=(of_a, of_b))
 
 
 def _readers(side: Side) -> float:

@@ -70,6 +70,26 @@ class Rule:
         return groups
 
 
+@dataclass(frozen=True)
+class RawFileRule(Rule):
+    """Pairs files that are read with the raw files of recorded requests, whose names are numbers (``raw_file``)."""
+
+    raw_file: re.Pattern[str] = re.compile(r"/files/\d{3,}/\d{6,}$")
+
+    def find(self, a: SideFiles, left: list[int], b: SideFiles, right: list[int]) -> list[tuple[int, int]]:
+        """Finds pairs, if one side alone has raw files."""
+        raw_a = [index for index in left if self.raw_file.search(a.names[index])]
+        raw_b = [index for index in right if self.raw_file.search(b.names[index])]
+        if bool(raw_a) == bool(raw_b):
+            return []
+        left = raw_a or [index for index in left if a.read[index] and not a.written[index]]
+        right = raw_b or [index for index in right if b.read[index] and not b.written[index]]
+        if len(left) == len(right):  # raw files are numbered in the order of the recorded paths
+            by_a, by_b = sorted(left, key=lambda index: a.names[index]), sorted(right, key=lambda index: b.names[index])
+            return list(zip(by_a, by_b, strict=True))
+        return super().find(a, left, b, right)
+
+
 def _end(depth: int, files: SideFiles, index: int) -> str:
     """The last ``depth`` parts of a path."""
     return "/".join(files.names[index].rsplit("/", depth)[-depth:])
@@ -96,6 +116,7 @@ RULES = (
     Rule("path", lambda files, index: files.names[index]),
     *(Rule("end of path", partial(_end, depth)) for depth in range(_DEEPEST, 0, -1)),
     *(Rule("name without numbers", partial(_end_shape, depth), _by_number) for depth in (2, 1)),
+    RawFileRule("recorded requests", lambda files, index: None, _by_bytes),
     Rule("use", _use, _by_bytes),
 )
 
@@ -108,5 +129,5 @@ def shape(path: str) -> str:
 
 """All rules, in the order in which they apply."""
 
-MAPPED_RULES = (*RULES[:-1], Rule("mapping", lambda files, index: None, _by_bytes))
+MAPPED_RULES = (*RULES[:-2], Rule("mapping", lambda files, index: None, _by_bytes))
 """Rules within a mapping of the user; a mapping pairs files of any use."""

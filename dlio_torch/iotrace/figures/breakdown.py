@@ -9,13 +9,14 @@ bandwidth is the bytes fetched over that of Read.  The paper does not say what a
 category     TimeLogger                          the union, over all processes and threads of a rank, of spans
 ===========  ==================================  ============================================================
 read         Read                                ``read``, ``open``
-load         Load                                those and ``decode``, ``preprocess``, ``collate``: the loader's work
+load         Load                                those and ``decode``, ``preprocess``, ``collate``, ``sample``: the
+                                                 loader's work
 wait         (none)                              ``fetch``: the trainer has no batch
 copy         (none)                              ``copy``: batches on their way to the GPU
 compute      (part of Training)                  ``compute``
 allreduce    (part of Training)                  ``allreduce``
 train        Training, without waits for data    ``compute``, ``allreduce``
-checkpoint   Checkpointing                       ``checkpoint``, ``restore``
+checkpoint   Checkpointing                       ``checkpoint``, ``restore``, ``load``
 evaluate     (none)                              ``eval_fetch``, ``eval_copy``, ``eval_compute``
 posix        (none)                              not spans but every recorded I/O call, whatever its file
 other        (none)                              the runtime without wait, copy, train, checkpoint and evaluate
@@ -47,13 +48,13 @@ _TRAINER = ("wait", "copy", "train", "checkpoint", "evaluate")
 _SPANS: dict[str, tuple[str, ...]] = {
     "read": ("read", "open"),
     # The last two: DLIO's own functions around its reads, as DFTracer records them.
-    "load": ("read", "open", "decode", "preprocess", "collate", "*.read_index", "*.__getitem__"),
+    "load": ("read", "open", "decode", "preprocess", "collate", "sample", "*.read_index", "*.__getitem__"),
     "wait": ("fetch",),
     "copy": ("copy",),
     "compute": ("compute",),
     "allreduce": ("allreduce",),
     "train": ("compute", "allreduce"),
-    "checkpoint": ("checkpoint", "restore"),
+    "checkpoint": ("checkpoint", "restore", "load"),
     "evaluate": ("eval_fetch", "eval_copy", "eval_compute"),
 }
 _COLUMNS = ("rank", "epoch", "category", "seconds", "share")

@@ -16,7 +16,7 @@ from dlio_torch.iotrace.events.posix_accounts import TREE_FILE
 from dlio_torch.iotrace.events.recording import Kind, Recording
 from dlio_torch.iotrace.importers.strace import read_strace
 
-_SPANS = "*.spans"
+_SPANS, _TORCH = "*.spans", "*.torch"
 _EVENT_FILES = (_SPANS, "*.posix")
 _STRACE_FILES = "strace.*"
 
@@ -38,7 +38,7 @@ def read_event_folder(
     Args:
         folder: the events folder; a missing one gives a recording without events.
         path: path of the recording; None: the folder.
-        kind: ``run`` or ``trace``; None: ``run`` if the folder holds spans, else ``trace``.
+        kind: ``run`` or ``trace``; None: ``run`` if the folder holds spans of a run, else ``trace``.
         facts: known facts, for :attr:`Recording.facts`.  ``include`` and ``exclude`` select the files of strace's text.
         notes: known remarks, put before those of the reader.
     """
@@ -50,7 +50,9 @@ def read_event_folder(
         everything = frozenset(call_names.CLASSES)
         facts, notes = {**recording.facts, **facts}, (*notes, *recording.notes)
         return _selected(replace(recording, notes=notes, facts=facts, sees=everything))
-    return _events(path, folder, kind or ("run" if _has(folder, _SPANS) else "trace"), facts, notes)
+    return _events(
+        path, folder, kind or ("run" if _has(folder, _SPANS) and not _has(folder, _TORCH) else "trace"), facts, notes
+    )
 
 
 def _events(path: Path, folder: Path, kind: Kind, facts: dict[str, Any], notes: tuple[str, ...]) -> Recording:

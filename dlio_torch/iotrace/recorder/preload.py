@@ -33,7 +33,8 @@ from dlio_torch.iotrace.events.path_patterns import check, with_defaults
 LIBRARY = "posix_trace"
 VARIABLE = "DLIO_TORCH_POSIX"
 DEFAULT_LIMIT_BYTES = 1 << 30
-_PACKAGE = Path(__file__).parents[2]
+PACKAGE = Path(__file__).parents[2]
+"""Folder of this package, whose modules the import hook reads."""
 HOOK = Path(__file__).parent / "torch_hook" / "enter.py"
 """File that starts the import hook (:mod:`dlio_torch.iotrace.recorder.torch_hook`)."""
 _PATTERNS_ROOM = 16000  # of the library, per list
@@ -73,7 +74,6 @@ def environment(
         lines.append(f"rank={rank}")
     if hook is not None:
         lines.append(f"hook={hook}")
-        exclude = [*exclude, str(_PACKAGE)]  # the hook's own modules
     lines += [*_lines("include", "+", include), *_lines("exclude", "-", exclude)]
     return {
         "LD_PRELOAD": native.preloaded(LIBRARY),

@@ -21,7 +21,8 @@ import psutil
 
 from dlio_torch.errors import PreconditionError
 from dlio_torch.iotrace.events.path_patterns import NO_FILES, check, with_defaults
-from dlio_torch.iotrace.recorder.preload import DEFAULT_LIMIT_BYTES, HOOK, environment
+from dlio_torch.iotrace.events.torch_call_lines import torch_notes
+from dlio_torch.iotrace.recorder.preload import DEFAULT_LIMIT_BYTES, HOOK, PACKAGE, environment
 from dlio_torch.iotrace.recorder.process_tree import ProcessTree
 from dlio_torch.iotrace.recorder.unrecorded_program import why_not_preloaded
 from dlio_torch.native import NativeUnavailable
@@ -112,6 +113,8 @@ def record(
             f"calls cannot be recorded in {directory}: {error.strerror}", hint="choose another folder with --output"
         ) from error
     notes: list[str] = []
+    if not calls_only:
+        exclude = [*exclude, str(PACKAGE)]
     all_excluded = with_defaults(include, exclude)
     if method in ("auto", "preload"):
         try:
@@ -131,6 +134,7 @@ def record(
             _remove_marks(directory)
             if not any(directory.glob("*.posix")):
                 notes += [why_not_preloaded(command[0]), *tree.said()]
+            notes += torch_notes(directory)
             return _recorded("preload", done, notes, include, all_excluded)
     problem = why_no_strace()
     if problem is not None:
@@ -142,6 +146,8 @@ def record(
         "strace slows down each call about a hundredfold: durations and overlaps are not those of the undisturbed "
         "program"
     )
+    if not calls_only:
+        notes.append("strace does not show what a program asks torch for: indices, batches, epochs, saved states")
     check("include", include)
     check("exclude", exclude)
     strace = [*STRACE, "--seccomp-bpf", "-o", str(directory / "strace")]

@@ -48,21 +48,31 @@ class Recorder:
         rank: rank that this process, or the trainer above it, has.
         enabled: whether anything is recorded; :data:`NULL` is a recorder that is off.
         role: name of a process that is neither a loader worker nor another child process.
+        limit_bytes: size that the files of one process may reach; None: only the budget of the rank limits them.
     """
 
     _lock: threading.RLock
     _thread: threading.local
     _names: dict[str | None, int]
     _descriptors: tuple[int, int] | None  # of the records and of the names
-    _segment: Segment
+    segment: Segment
     _mapped: int  # bytes of the records file
+    _spent: int  # bytes of both files
     _header: Any  # mapped
     _failed: bool
     _budget: Budget | None
     _kept: int  # reserved bytes of the budget
     _uses_kept: bool
 
-    def __init__(self, directory: Path | str, rank: int, enabled: bool = True, role: str = "trainer") -> None:
+    def __init__(
+        self,
+        directory: Path | str,
+        rank: int,
+        enabled: bool = True,
+        role: str = "trainer",
+        limit_bytes: int | None = None,
+    ) -> None:
+        self.limit_bytes = limit_bytes
         self.directory = Path(directory).absolute()
         self.rank = rank
         self.enabled = enabled
@@ -110,7 +120,7 @@ class Recorder:
                 return
         # One tuple holds the free slots and their buffer, and next() of a range is atomic under the
         # interpreter lock: threads need no other lock until the segment is full.
-        slots, buffer = self._segment
+        slots, buffer = self.segment
         slot = next(slots, -1)
         while slot < 0:
             try:
@@ -120,6 +130,14 @@ class Recorder:
                 return
             slot = next(slots, -1)
         RECORD.pack_into(buffer, slot, start_ns, end_ns, offset, bytes, step, file_id, tid, op_id)
+
+    def ids(self, op: str, file: str | None) -> tuple[int, int, int]:
+        """Ids of this thread and of two names in the records of this process; they hold until a fork."""
+        try:
+            return self._introduce(op, file) if self.enabled else _DROPPED
+        except OSError as error:
+            self._end_early(error)
+            return _DROPPED
 
     def keep(self, count: int) -> bool:
         """Reserves budget for ``count`` records that are added later, within :meth:`kept`.
@@ -146,7 +164,7 @@ class Recorder:
             enabled = self.enabled or (self._kept > 0 and not self._failed)
             was, self.enabled, self._uses_kept = self.enabled, enabled, True
             if not was:
-                self._segment = NO_SEGMENT
+                self.segment = NO_SEGMENT
         try:
             yield full_ns
         finally:
@@ -169,7 +187,7 @@ class Recorder:
         """Closes the files, once no other thread records; a later span opens new files."""
         with self._lock:
             descriptors, self._descriptors = self._descriptors, None
-            self._segment, self._names, self._thread = NO_SEGMENT, {None: 0}, threading.local()
+            self.segment, self._names, self._thread = NO_SEGMENT, {None: 0}, threading.local()
             if self._budget is not None:
                 self._budget.close()
                 self._budget = None
@@ -177,7 +195,8 @@ class Recorder:
                 os.close(descriptor)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"directory": self.directory, "rank": self.rank, "enabled": self.enabled, "role": self.role}
+        names = ("directory", "rank", "enabled", "role", "limit_bytes")
+        return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
@@ -196,8 +215,8 @@ class Recorder:
         self._thread = threading.local()
         self._names = {None: 0}
         self._descriptors = None
-        self._segment = NO_SEGMENT
-        self._mapped = 0
+        self.segment = NO_SEGMENT
+        self._mapped, self._spent = 0, 0
         self._header = None
 
     def _introduce(self, op: str, file: str | None) -> tuple[int, int, int]:
@@ -235,24 +254,28 @@ class Recorder:
         if self._uses_kept and self._kept:
             self._kept = max(0, self._kept - size)
             return True
-        if self._budget.take(size, files):
+        self._spent += size
+        is_over = self.limit_bytes is not None and self._spent > self.limit_bytes
+        if not is_over and self._budget.take(size, files):
             return True
+        if is_over:
+            self._mark_end()
         self.enabled = False
-        self._segment = span_files.buffer_in_memory()
+        self.segment = span_files.buffer_in_memory()
         return False
 
     def _grow(self, full: Iterator[int]) -> Segment:
         with self._lock:
-            if self._segment[0] is not full:  # another thread was faster
-                return self._segment
+            if self.segment[0] is not full:  # another thread was faster
+                return self.segment
             opened = self._open()
-            if opened is not None and self._segment[0] is full:
+            if opened is not None and self.segment[0] is full:
                 size = min(max(UNIT, self._mapped), _LARGEST)
                 if self._uses_kept and self._kept:
                     size = min(size, max(UNIT, -(-self._kept // UNIT) * UNIT))
                 if self._spend(size):
-                    self._segment = self._map(opened[0], size)
-            return self._segment
+                    self.segment = self._map(opened[0], size)
+            return self.segment
 
     def _open(self) -> tuple[int, int] | None:
         """Opens the files of this process at the first call; returns None if the budget is exhausted."""
@@ -273,7 +296,7 @@ class Recorder:
                 raise
             HEADER.pack_into(buffer, next(slots), MAGIC, VERSION, RECORD.size, self.rank, os.getpid(), *anchor, 0)
             self._header = buffer
-            self._descriptors, self._segment = (records_fd, names_fd), (slots, buffer)
+            self._descriptors, self.segment = (records_fd, names_fd), (slots, buffer)
         return self._descriptors
 
     def _end_early(self, error: OSError) -> None:
@@ -282,10 +305,13 @@ class Recorder:
             if not self.enabled:
                 return
             self.enabled, self._failed = False, True
-            if self._header is not None:
-                ENDED_EARLY.pack_into(self._header, HEADER.size - ENDED_EARLY.size, 1)
+            self._mark_end()
         line = refused(f"spans cannot be recorded in {self.directory}", error, elsewhere="set trace.spans=false")
         warn(f"{line}; all later spans of process {os.getpid()} are missing")
+
+    def _mark_end(self) -> None:
+        if self._header is not None:
+            ENDED_EARLY.pack_into(self._header, HEADER.size - ENDED_EARLY.size, 1)
 
     def _map(self, descriptor: int, size: int) -> Segment:
         segment = span_files.map_segment(descriptor, self._mapped, size)

@@ -27,6 +27,9 @@ def test_benchmark_reports_every_tool_that_is_here_and_every_one_that_is_not(tmp
     assert runs["dlio_torch"]["reads"] > 20
     if "strace" in runs:
         assert runs["strace"]["reads"] == runs["dlio_torch"]["reads"]
+    loader = {row["recorded"]: row for row in record["tables"]["loader"]}
+    assert list(loader) == ["none", "calls", "calls and loader"]
+    assert loader["calls and loader"]["log (bytes)"] > loader["calls"]["log (bytes)"] > 0
     for rows in (calls, runs):
         assert all((row["log (bytes)"] > 0) == (name != "none") for name, row in rows.items())
     assert calls["none"]["ratio"] == runs["none"]["ratio"] == [1.0, 1.0, 1.0]

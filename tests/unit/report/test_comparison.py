@@ -48,6 +48,8 @@ def test_everything_is_said_and_no_line_is_too_wide(
     assert "A: it was killed" in text
     assert "overlap, exposed I/O: A contains no record of compute" in text
     assert "cosine similarity: 0." in text
+    assert "options that bring B closer to A:" in text
+    assert "read bytes lower train.epochs or train.steps" in text
     assert text.endswith(comparison.headline)
     assert "Not alike: read bytes 0.5 beyond the noise" in text
 
@@ -69,6 +71,9 @@ def test_json(comparison: Comparison) -> None:
     first = found["components"][0]
     assert (first["name"], first["distance"], first["alike"]) == ("read bytes", 0.5, False)
     assert first["worst_pair"] == [0, 0, 0.5]
+    assert first["values"] == [2000, 4000]
+    assert (first["remedy"]["option"], first["remedy"]["direction"]) == ("train.epochs", "lower")
+    assert [one["remedy"] is None for one in found["components"]] == [one["alike"] for one in found["components"]]
     assert found["cosine"]["factors"][0][0] == "I/O time (union), s"
 
 

@@ -20,7 +20,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.futures import Future
 
 from dlio_torch.checkpoint.base import SaverSetup
-from dlio_torch.checkpoint.layouts.dcp.job_state import job_state, state_device
+from dlio_torch.checkpoint.layouts.dcp.job_state import saved_state, state_device
 from dlio_torch.checkpoint.layouts.dcp.load_planner import JobLoadPlanner
 from dlio_torch.checkpoint.layouts.dcp.part_times import PartTimes, seconds
 from dlio_torch.checkpoint.layouts.dcp.rank_files import folder_of, metadata_path
@@ -121,9 +121,9 @@ class CheckpointLoader:
         size = _metadata_size(described)
         parallel = reading_ranks(config)
         part, device = config.checkpoint.restore_part, state_device(config.checkpoint)
-        state = job_state(config.model, parallel, self._rank, device=device, part=part)
+        state = saved_state(config, parallel, self._rank, device=device, part=part)
         reader = JobReader(folder, described, times, self._setup.recorder)
-        planner = JobLoadPlanner(times)
+        planner = JobLoadPlanner(times, counts_steps=not config.checkpoint.tensors)
         start = time.perf_counter_ns()
         try:
             with _quiet():

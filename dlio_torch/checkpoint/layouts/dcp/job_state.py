@@ -9,10 +9,12 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from dlio_torch.checkpoint.job.ranks import Shard, rank_shards
-from dlio_torch.checkpoint.job.saved_state import optimizer_states
+from dlio_torch.checkpoint.job.saved_state import StateTensor, optimizer_states
 from dlio_torch.checkpoint.layouts.dcp.job_mesh import sharding
+from dlio_torch.checkpoint.layouts.described_state.state_content import make_content
+from dlio_torch.checkpoint.listed_state import listed_state
 from dlio_torch.checkpoint.tensor_content import fill
-from dlio_torch.config.schema import CheckpointConfig
+from dlio_torch.config.schema import CheckpointConfig, Config
 from dlio_torch.config.schema_model import ModelConfig, ParallelConfig
 
 State = dict[str, Any]
@@ -61,6 +63,37 @@ def job_state(
     if parallel.pipeline > 1:
         return {MODEL: weights, OPTIMIZER: _flat(states, group)}
     return {MODEL: weights, OPTIMIZER: {"state": states, "param_groups": [{**group, "params": list(weights)}]}}
+
+
+def saved_state(
+    config: Config, parallel: ParallelConfig, rank: int, *, device: str, seed: int | None = None, part: str = "all"
+) -> State:
+    """The state that a rank saves: the listed tensors, by their names, or its part of the described model.
+
+    Args:
+        config: the experiment.
+        parallel: ranks of the job.
+        rank: number of the rank.
+        device: where the tensors are.
+        seed: of their content; None: they get none.
+        part: see :func:`job_state`.
+
+    Raises:
+        RuntimeError: the state does not fit into memory.
+    """
+    listed = listed_state(config.checkpoint)
+    if not listed:
+        return job_state(config.model, parallel, rank, device=device, seed=seed, part=part)
+    return {name: _listed(value, device, seed) for name, value in listed.items()}
+
+
+def _listed(value: StateTensor | str, device: str, seed: int | None) -> torch.Tensor | str:
+    if isinstance(value, str):
+        return value
+    if seed is None:
+        return torch.empty(value.local_shape, dtype=getattr(torch, value.dtype), device=device)
+    tensor: torch.Tensor = make_content(value, seed)
+    return tensor.to(device)
 
 
 def state_device(options: CheckpointConfig) -> str:

@@ -10,8 +10,9 @@ from dlio_torch.checkpoint.job.parameters import EMBEDDING
 from dlio_torch.checkpoint.job.ranks import Shard, data_ranks, fsdp_ranks, rank_shards
 from dlio_torch.checkpoint.job.saved_state import bytes_per_parameter, rank_bytes, rank_state
 from dlio_torch.checkpoint.layouts.dcp.rank_files import folder_of, ownership_entries
+from dlio_torch.checkpoint.listed_state import listed_bytes, listed_sizes
 from dlio_torch.checkpoint.plan_cost import PlanCost
-from dlio_torch.config.schema import Config
+from dlio_torch.config.schema import CheckpointConfig, Config
 from dlio_torch.config.schema_model import ParallelConfig
 from dlio_torch.config.validate_checkpoints import DCP_OPTIONS
 
@@ -20,10 +21,13 @@ if TYPE_CHECKING:
 
 
 class DcpLayout(Layout):
-    """The state of the described model by ``torch.distributed.checkpoint``."""
+    """The state of the described model, or listed tensors, by ``torch.distributed.checkpoint``."""
 
-    options = frozenset({*DCP_OPTIONS, "restore_part"})
+    options = frozenset({*DCP_OPTIONS, "tensors", "restore_part"})
     needs_model = True
+
+    def saves_job(self, config: Config) -> bool:
+        return not config.checkpoint.tensors
 
     def file_names(self, config: Config) -> list[str]:
         return ownership_entries()
@@ -31,6 +35,8 @@ class DcpLayout(Layout):
     def saved_bytes(self, config: Config, rank: int) -> int:
         """Bytes of the tensors; what several ranks hold is saved once, by ranks that the planner loads equally."""
         model, parallel = config.model, config.parallel
+        if config.checkpoint.tensors:
+            return _listed_bytes(config.checkpoint, rank)
         if not config.checkpoint.use_collectives:
             return rank_bytes(model, parallel, rank)
         size = bytes_per_parameter(model)
@@ -45,6 +51,8 @@ class DcpLayout(Layout):
         With a file for each tensor, a tensor that several ranks hold counts on the first of them.
         """
         options = config.checkpoint
+        if not options.single_file_per_rank and options.tensors:
+            return listed_sizes(options) if _listed_bytes(options, rank) else []
         if not options.single_file_per_rank:
             state = rank_state(config.model, config.parallel, rank)
             return [tensor.bytes for tensor in state if not tensor.replica or not options.use_collectives]
@@ -52,7 +60,7 @@ class DcpLayout(Layout):
         return [size // files + (file < size % files) for file in range(files)]
 
     def plan_cost(self, config: Config) -> PlanCost | None:
-        if not config.checkpoint.use_collectives:
+        if not config.checkpoint.use_collectives or config.checkpoint.tensors:
             return None
         from dlio_torch.checkpoint.layouts.dcp.simulated_ranks import SimulatedRanks
 
@@ -66,6 +74,8 @@ class DcpLayout(Layout):
         options = config.checkpoint
         restores = options.restore or config.train.resume is not None
         copies = 1 + (options.async_save != "none" or restores)
+        if options.tensors:
+            return copies * listed_bytes(options)
         return copies * rank_bytes(config.model, config.parallel, rank)
 
     def flushes(self, config: Config) -> bool:
@@ -83,6 +93,11 @@ class DcpLayout(Layout):
         from dlio_torch.checkpoint.layouts.dcp.saver import DcpSaver
 
         return DcpSaver(setup)
+
+
+def _listed_bytes(options: CheckpointConfig, rank: int) -> int:
+    """Bytes of listed tensors that a rank writes; what all ranks hold counts on the first of them."""
+    return listed_bytes(options) if rank == 0 or not options.use_collectives else 0
 
 
 def _copies(parallel: ParallelConfig, shard: Shard, *, tied: bool) -> int:

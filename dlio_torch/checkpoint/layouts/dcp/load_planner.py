@@ -22,10 +22,12 @@ class JobLoadPlanner(DefaultLoadPlanner):
 
     Args:
         times: gets the times of planning and of copying.
+        counts_steps: whether the state holds Adam's number of steps, which is that of the checkpoint.
     """
 
-    def __init__(self, times: PartTimes) -> None:
+    def __init__(self, times: PartTimes, *, counts_steps: bool = True) -> None:
         super().__init__()
+        self._counts_steps = counts_steps
         self._times = times
         self._items: list[ReadItem] = []
         self._absent: list[ReadItem] = []
@@ -85,7 +87,7 @@ class JobLoadPlanner(DefaultLoadPlanner):
         if item.type == LoadItemType.BYTE_IO:
             return None if self.state_dict[name] == self._values[name] else f"the value {name} differs"
         block = self._block(item)
-        if name.endswith(f".{STEP}"):
+        if self._counts_steps and name.endswith(f".{STEP}"):
             return None if float(block) == step else f"{name} is {float(block):g}, not {step}"
         offsets = [a + b for a, b in zip(item.dest_index.offset or (), item.dest_offsets, strict=True)]
         index = first_difference(block, seed, name, offsets, self.state_dict[name].shape)

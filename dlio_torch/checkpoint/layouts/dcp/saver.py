@@ -16,7 +16,7 @@ from dlio_torch.checkpoint.layouts.dcp import rank_files
 from dlio_torch.checkpoint.layouts.dcp.background import RunningSave, announce_host, start_save
 from dlio_torch.checkpoint.layouts.dcp.checkpoint_loader import CheckpointLoader
 from dlio_torch.checkpoint.layouts.dcp.job_planner import JobSavePlanner, LaunchedRanks
-from dlio_torch.checkpoint.layouts.dcp.job_state import job_state, set_step, state_device
+from dlio_torch.checkpoint.layouts.dcp.job_state import saved_state, set_step, state_device
 from dlio_torch.checkpoint.layouts.dcp.job_writer import JobWriter
 from dlio_torch.checkpoint.layouts.dcp.layout import DcpLayout
 from dlio_torch.checkpoint.layouts.dcp.part_times import PartTimes, seconds
@@ -32,7 +32,7 @@ _ERRORS = (OSError, RuntimeError, ValueError, AssertionError, CheckpointExceptio
 
 
 class DcpSaver:
-    """Saves the state of a rank of the described job by ``torch.distributed.checkpoint``.
+    """Saves the state of a rank of the described job, or listed tensors, by ``torch.distributed.checkpoint``.
 
     A save in the background is awaited before the next one begins, as in torchtitan; the training stands still
     meanwhile.
@@ -53,7 +53,7 @@ class DcpSaver:
         self._groups = SaveGroups(setup.comm, config.dist.timeout_s, background=background, readers=readers)
         self._take_back = announce_host(self._groups.address)
         self._ranks = None
-        if options.use_collectives:
+        if options.use_collectives and not options.tensors:
             self._ranks = LaunchedRanks(config.model, config.parallel, setup.comm.world_size)
             self._prepare_plans(self._ranks)
         self._state = _make_state(setup)
@@ -70,7 +70,8 @@ class DcpSaver:
     def save(self, step: int, kept: Sequence[int], surplus: Sequence[int], *, fsync: bool) -> None:
         start = time.perf_counter_ns()
         self.wait()
-        set_step(self._state, step)
+        if not self._options.tensors:
+            set_step(self._state, step)
         running = RunningSave(step, start, fsync or self._options.sync_files, PartTimes())
         arguments = self._arguments(running)
         try:
@@ -184,7 +185,7 @@ def _make_state(setup: SaverSetup) -> dict[str, Any]:
     config = setup.config
     device = state_device(config.checkpoint)
     try:
-        return job_state(config.model, config.parallel, setup.comm.rank, device=device, seed=config.seed)
+        return saved_state(config, config.parallel, setup.comm.rank, device=device, seed=config.seed)
     except (MemoryError, RuntimeError) as error:
         raise PreconditionError(
             f"the state of rank {setup.comm.rank} does not fit into memory: {str(error).splitlines()[0]}",

@@ -14,7 +14,7 @@ import torch
 from dlio_torch.checkpoint.layouts.plain_files.adam_state import make_state
 from dlio_torch.checkpoint.layouts.plain_files.checkpoint_files import CheckpointFile
 from dlio_torch.config.schema import CheckpointConfig
-from dlio_torch.files.atomic_file import fsync_path, renamed, temporary_name
+from dlio_torch.files.atomic_file import fsync_path, target, temporary_name
 from dlio_torch.iotrace.recorder.spans import Recorder
 
 _SHIFTS = 64 * 1024  # offsets in the content at which a write call may begin
@@ -40,6 +40,7 @@ class CheckpointWriter:
 
     def __init__(self, config: CheckpointConfig, files: Sequence[CheckpointFile], recorder: Recorder) -> None:
         self._recorder = recorder
+        self._rename = config.rename
         self.state: dict[str, Any] = {}
         """State of ``layout=torch_save``; empty for other layouts."""
         self.content: Any = b""
@@ -51,7 +52,7 @@ class CheckpointWriter:
         self._buffer = memoryview(self.content)
 
     def write(self, path: Path, file: CheckpointFile, step: int, *, fsync: bool) -> tuple[int, float]:
-        """Write one file of the checkpoint of ``step`` under a temporary name and rename it.
+        """Write one file of the checkpoint of ``step``; with ``checkpoint.rename`` under a temporary name first.
 
         Args:
             path: final name of the file.
@@ -66,7 +67,7 @@ class CheckpointWriter:
             OSError, RuntimeError: the file cannot be written; torch's writer raises RuntimeError.
         """
         fsync_s = 0.0
-        with renamed(temporary_name(path), path) as temporary:
+        with target(path, rename=self._rename) as temporary:
             with self._recorder.span("write", step=step, file=str(path), bytes=file.size):
                 if self.state:
                     torch.save(self.state | {"step": step}, temporary)

@@ -33,7 +33,7 @@ class _PlainLayout(Layout):
 class FilesLayout(_PlainLayout):
     """Files of given sizes, each written with write calls of a given size."""
 
-    options = frozenset({"files", "restore_read_bytes", "ranks"})
+    options = frozenset({"files", "restore_read_bytes", "ranks", "rename"})
 
     def held_bytes(self, config: Config, rank: int) -> int:
         return max((file.write_bytes for file in config.checkpoint.files), default=0)
@@ -43,12 +43,12 @@ class FilesLayout(_PlainLayout):
 
 
 class TorchSaveLayout(_PlainLayout):
-    """One file ``checkpoint-<step>.pt`` of a rank, written by ``torch.save``: a described model, or a state by size."""
+    """One file ``checkpoint-<step>.pt`` of a rank, written by ``torch.save``: a described model, tensors, or a size."""
 
-    options = frozenset({"state_bytes", "ranks", "restore_part"})
+    options = frozenset({"state_bytes", "tensors", "ranks", "rename", "restore_part"})
 
     def saves_job(self, config: Config) -> bool:
-        return described(config)
+        return described(config) and config.model.described
 
     def file_sizes(self, config: Config, rank: int) -> list[int]:
         return [described_file(config, rank).bytes] if described(config) else super().file_sizes(config, rank)

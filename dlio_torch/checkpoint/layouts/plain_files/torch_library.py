@@ -1,4 +1,4 @@
-"""``torch.save`` of a described model, under a temporary name that is replaced when the file is complete."""
+"""``torch.save`` of a described model or of listed tensors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dlio_torch.checkpoint.base import SaverSetup
 from dlio_torch.checkpoint.layouts.described_state.state_saver import Commit, StateLibrary, StateSaver
 from dlio_torch.checkpoint.layouts.plain_files.described_file import described_file
 from dlio_torch.checkpoint.torch_files import load_torch_file
-from dlio_torch.files.atomic_file import renamed, temporary_name
+from dlio_torch.files.atomic_file import target
 
 
 def open_torch_saver(setup: SaverSetup) -> StateSaver:
@@ -22,14 +22,21 @@ def open_torch_saver(setup: SaverSetup) -> StateSaver:
         PreconditionError: the tensors do not fit into memory.
     """
     files = [described_file(setup.config, setup.comm.rank)]
-    return StateSaver(setup, TorchSaveLibrary(), files, files)
+    return StateSaver(setup, TorchSaveLibrary(rename=setup.config.checkpoint.rename), files, files)
 
 
 class TorchSaveLibrary(StateLibrary):
-    """Writes a file that has its name only when it is complete."""
+    """Writes files by ``torch.save``.
+
+    Args:
+        rename: whether a file has its name only when it is complete.
+    """
+
+    def __init__(self, *, rename: bool) -> None:
+        self._rename = rename
 
     def named(self, path: Path) -> AbstractContextManager[Path]:
-        return renamed(temporary_name(path), path)
+        return target(path, rename=self._rename)
 
     def write(self, content: Any, path: Path) -> None:
         torch.save(content, path)

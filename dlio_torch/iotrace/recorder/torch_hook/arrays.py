@@ -7,6 +7,7 @@ from typing import Any
 
 _MOST = 64  # arrays of a batch that are described
 _DEEPEST = 8
+_PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
 
 
 class ArraySignature:
@@ -29,13 +30,13 @@ class ArraySignature:
 
 
 def _collect(value: Any, path: tuple[Any, ...], arrays: list[tuple[Any, ...]]) -> None:
-    if len(arrays) >= _MOST or len(path) > _DEEPEST or isinstance(value, str | bytes):
+    if type(value) in _PLAIN or len(arrays) >= _MOST or len(path) > _DEEPEST:
         return
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         arrays.append((path, tuple(value.shape), value.dtype))
     elif isinstance(value, Mapping):
         for key in value:
             _collect(value[key], (*path, key), arrays)
-    elif isinstance(value, tuple | list):
+    elif isinstance(value, tuple | list) and value and type(value[0]) not in _PLAIN:
         for position, item in enumerate(value[:_MOST]):
             _collect(item, (*path, position), arrays)

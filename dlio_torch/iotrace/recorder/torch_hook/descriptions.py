@@ -45,7 +45,7 @@ def unwrapped(dataset: Any) -> Any:
 
 
 def dataset(dataset: Any, number: int, loader: Any) -> dict[str, Any]:
-    """Description of a loader's data set."""
+    """Description of the data set of a ``DataLoader``."""
     is_pipe = any(base.__name__ in _PIPES and base.__module__.startswith("torch.") for base in type(dataset).__mro__)
     style = "datapipe" if is_pipe else _KINDS[loader._dataset_kind]
     return {
@@ -68,6 +68,11 @@ def _length(dataset: Any, loader: Any, *, is_sized: bool) -> int | None:
         return None
 
 
+def dataset_of(loader: Any) -> Any:
+    """The data set of a ``DataLoader``."""
+    return unwrapped(loader.dataset)
+
+
 def loader(loader: Any, number: int, dataset_number: int) -> dict[str, Any]:
     """Description of a ``DataLoader``."""
     sampler, batch_sampler = loader.sampler, loader.batch_sampler
@@ -80,7 +85,7 @@ def loader(loader: Any, number: int, dataset_number: int) -> dict[str, Any]:
         "dataset": dataset_number,
         "batch_size": loader.batch_size,
         "drop_last": bool(loader.drop_last),
-        "sampler": _sampler(sampler),
+        "sampler": sampler_fact(sampler),
         "batch_sampler": None if batch_sampler is None else class_of(batch_sampler),
         "num_workers": loader.num_workers,
         "prefetch_factor": loader.prefetch_factor if loader.num_workers else None,
@@ -93,7 +98,8 @@ def loader(loader: Any, number: int, dataset_number: int) -> dict[str, Any]:
     }
 
 
-def _sampler(sampler: Any) -> dict[str, Any]:
+def sampler_fact(sampler: Any) -> dict[str, Any]:
+    """Description of a sampler: its class, and its attributes that are numbers, truth values or None."""
     values = dict(vars(sampler)) if hasattr(sampler, "__dict__") else {}
     if type(sampler).__module__.startswith("torch."):  # the properties of others may do anything
         values |= {name: getattr(sampler, name) for name in _SAMPLER_PROPERTIES if hasattr(sampler, name)}

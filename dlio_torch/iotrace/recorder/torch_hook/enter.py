@@ -1,30 +1,24 @@
-"""Starts the import hook inside a recorded program; the preloaded library runs this file by its path.
+"""Starts the import hook inside a recorded program; the preloaded library runs this file by its path."""
 
-The file's text must be valid for older interpreters than the package supports, so that it can refuse them.
-"""
+from __future__ import annotations
 
 import os
 import sys
 
-LEAST = (3, 10)
-"""Oldest version of Python whose programs the hook can record."""
 
-
-def enter(file: str, events: str, rank: int) -> None:
+def enter(file: str, events: str, rank: int, limit_bytes: int) -> None:
     """Starts the hook, or notes why it cannot start.
 
     Args:
         file: path of this file.
         events: the events folder.
         rank: rank of this process.
+        limit_bytes: size that each of its files may reach.
     """
     # The library writes a code point beyond 16 bits as two.
     events = events.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-    if sys.version_info < LEAST:
-        _note(events, rank, "its Python is {}.{}, and 3.10 is needed".format(*sys.version_info))
-        return
     try:
-        _start(os.path.abspath(os.path.join(file, *[os.pardir] * 5)), events, rank)
+        _start(os.path.abspath(os.path.join(file, *[os.pardir] * 5)), events, rank, limit_bytes)
     except KeyboardInterrupt:
         import _thread
 
@@ -33,13 +27,14 @@ def enter(file: str, events: str, rank: int) -> None:
         _note(events, rank, f"{type(error).__name__}: {error}")
 
 
-def _start(root: str, events: str, rank: int) -> None:
+def _start(root: str, events: str, rank: int, limit_bytes: int) -> None:
     """Imports the hook from its own package, which the program's modules and search path do not show.
 
     Args:
         root: folder that holds the package.
         events: see above.
         rank: see above.
+        limit_bytes: see above.
     """
     package = "dlio_torch"
     folder = os.path.join(root, package)
@@ -53,7 +48,7 @@ def _start(root: str, events: str, rank: int) -> None:
             _import_package(package, folder)
         from dlio_torch.iotrace.recorder.torch_hook.hook import start
 
-        start(events, rank)
+        start(events, rank, limit_bytes)
     finally:
         if not is_ours:
             for name in [name for name in sys.modules if name.split(".")[0] == package]:
@@ -86,4 +81,4 @@ def _note(events: str, rank: int, reason: str) -> None:
 
 
 if __name__ == "dlio_torch_hook":
-    enter(globals()["__file__"], globals()["events"], globals()["rank"])
+    enter(*(globals()[name] for name in ("__file__", "events", "rank", "limit_bytes")))

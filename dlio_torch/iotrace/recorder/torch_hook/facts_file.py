@@ -12,7 +12,7 @@ from typing import Any
 
 from dlio_torch.iotrace.recorder.process_identity import call_after_fork
 
-_SMALLEST, _LARGEST = 1 << 16, 1 << 22
+_SMALLEST, _LARGEST = 1 << 14, 1 << 22
 
 
 class FactsFile:

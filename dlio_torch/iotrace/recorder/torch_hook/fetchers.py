@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from dlio_torch.iotrace.recorder.torch_hook.guards import guarded
+from dlio_torch.iotrace.recorder.span_adder import SpanAdder
+from dlio_torch.iotrace.recorder.torch_hook.guards import guarded, hide
 from dlio_torch.iotrace.recorder.torch_hook.iterations import index_of
 from dlio_torch.iotrace.recorder.torch_hook.torch_recorder import TorchRecorder, clock
 
 STEP = "_dlio_torch_step"
 """Attribute of a fetcher without workers: the number of the batch."""
 _PROBES = "_dlio_torch_probes"  # attribute of a fetcher
+_FOR_BATCHES = "__getitems__"  # method of data sets that read a whole batch at once
 _SUBSET = "torch.utils.data.dataset.Subset"
 
 
@@ -22,48 +25,47 @@ class _Probe:
 
     Args:
         target: the object.
-        recorder: what records.
-        file: name of the data set in spans.
     """
 
-    def __init__(self, target: Any, recorder: TorchRecorder, file: str) -> None:
-        self.target, self.file, self.step = target, file, -1
-        self.add, self.fail = recorder.add, recorder.fail
+    op = "sample"
+
+    def __init__(self, target: Any) -> None:
+        self.target, self.step = target, -1
+        self.add: SpanAdder
 
     def __getattr__(self, name: str) -> Any:
+        if name == _FOR_BATCHES:  # a probe that has it has it itself
+            raise AttributeError(name)
         return getattr(self.target, name)
-
-    def record(self, op: str, start_ns: int, index: int = -1) -> None:
-        """Records a span that ends now."""
-        end_ns = clock()
-        try:
-            self.add(op, start_ns, end_ns, step=self.step, file=self.file, offset=index)
-        except Exception as error:
-            self.fail(error)
 
 
 class _MapProbe(_Probe):
     """A map-style data set."""
 
+    def __init__(self, target: Any) -> None:
+        super().__init__(target)
+        method = None if _is_read_item_by_item(target) else getattr(target, _FOR_BATCHES, None)
+        if method:
+            setattr(self, _FOR_BATCHES, functools.partial(self._read_items, method))
+
     def __getitem__(self, key: Any) -> Any:
         start_ns = clock()
-        item = self.target[key]
-        self.record("sample", start_ns, key if type(key) is int else index_of(key))
+        try:
+            item = self.target[key]
+        except BaseException as error:
+            hide(error)
+            raise
+        self.add(start_ns, clock(), self.step, key if type(key) is int else index_of(key))
         return item
-
-    # The fetcher asks for it; a data set without the method must look so.
-    @property
-    def __getitems__(self) -> Any:
-        """The data set's method for a whole batch, timed."""
-        method = None if _is_read_item_by_item(self.target) else getattr(self.target, "__getitems__", None)
-        if not method:
-            raise AttributeError("__getitems__")
-        return functools.partial(self._read_items, method)
 
     def _read_items(self, method: Callable[[Any], Any], keys: Any) -> Any:
         start_ns = clock()
-        items = method(keys)
-        self.record("sample", start_ns, index_of(keys[0]) if len(keys) == 1 else -1)
+        try:
+            items = method(keys)
+        except BaseException as error:
+            hide(error)
+            raise
+        self.add(start_ns, clock(), self.step, index_of(keys[0]) if len(keys) == 1 else -1)
         return items
 
 
@@ -75,18 +77,28 @@ class _IteratorProbe(_Probe):
 
     def __next__(self) -> Any:
         start_ns = clock()
-        item = next(self.target)
-        self.record("sample", start_ns)
+        try:
+            item = next(self.target)
+        except BaseException as error:
+            hide(error)
+            raise
+        self.add(start_ns, clock(), self.step, -1)
         return item
 
 
 class _CollateProbe(_Probe):
     """A function that makes a batch of samples."""
 
+    op = "collate"
+
     def __call__(self, samples: Any) -> Any:
         start_ns = clock()
-        batch = self.target(samples)
-        self.record("collate", start_ns)
+        try:
+            batch = self.target(samples)
+        except BaseException as error:
+            hide(error)
+            raise
+        self.add(start_ns, clock(), self.step, -1)
         return batch
 
 
@@ -99,41 +111,69 @@ def patch_fetchers(module: ModuleType, recorder: TorchRecorder) -> None:
         kind.fetch = _fetch(kind.fetch, recorder, name, probe)
 
 
+class _Probes:
+    """The probes of a fetcher, and how they record.
+
+    Args:
+        recorder: the recorder.
+        reader: probe of the data set or its iterator.
+        collate: probe of the collate function.
+        file: name of the data set in spans.
+    """
+
+    def __init__(self, recorder: TorchRecorder, reader: _Probe, collate: _Probe, file: str) -> None:
+        self.recorder, self.reader, self.collate, self.file = recorder, reader, collate, file
+        self.thread = (-1, -1)
+        self.add: SpanAdder
+
+    def use(self, step: int) -> None:
+        """Prepares for a batch, in the thread that makes it."""
+        thread = (self.recorder.pid, threading.get_ident())
+        if self.thread != thread:
+            self.thread = thread
+            self.add = self.recorder.adder("batch", self.file)
+            for probe in (self.reader, self.collate):
+                probe.add = self.recorder.adder(probe.op, self.file)
+        self.reader.step = self.collate.step = step
+
+    def end(self, start_ns: int) -> None:
+        """Records the batch that ends now."""
+        self.add(start_ns, clock(), self.reader.step, -1)
+
+
 def _fetch(
     original: Callable[[Any, Any], Any], recorder: TorchRecorder, attribute: str, kind: type[_Probe]
 ) -> Callable[[Any, Any], Any]:
     """``fetch`` of a fetcher; meanwhile probes stand for its data set and its collate function."""
 
-    def prepare(fetcher: Any) -> dict[str, _Probe]:
-        worker = recorder.worker
-        step = vars(fetcher).get(STEP, -1) if worker is None else worker.step
-        probes = vars(fetcher).get(_PROBES)
-        if probes is None or probes[attribute].target is not vars(fetcher)[attribute]:
-            number = recorder.number_of_dataset(fetcher.dataset) if worker is None else worker.dataset
-            file = f"dataset {number}"
-            reader = kind(vars(fetcher)[attribute], recorder, file)
-            probes = {attribute: reader, "collate_fn": _CollateProbe(fetcher.collate_fn, recorder, file)}
-            setattr(fetcher, _PROBES, probes)
-        for probe in probes.values():
-            probe.step = step
-        return probes  # type: ignore[no-any-return]
+    def prepare(fetcher: Any) -> _Probes:
+        values = vars(fetcher)
+        probes: _Probes | None = values.get(_PROBES)
+        if probes is None or probes.reader.target is not values[attribute]:
+            file = f"dataset {recorder.dataset_number(fetcher.dataset)}"
+            probes = _Probes(recorder, kind(values[attribute]), _CollateProbe(fetcher.collate_fn), file)
+            values[_PROBES] = probes
+        probes.use(values.get(STEP, -1) if recorder.worker is None else recorder.worker.step)
+        return probes
 
-    prepared = guarded(recorder, prepare)
+    prepared, ended = guarded(recorder, prepare), guarded(recorder, _Probes.end)
 
     @functools.wraps(original)
     def fetch(self: Any, possibly_batched_index: Any) -> Any:
         probes = prepared(self)
         if probes is None:
             return original(self, possibly_batched_index)
-        values = vars(self)
-        reader, collate = probes[attribute], probes["collate_fn"]
+        values, reader, collate = vars(self), probes.reader, probes.collate
         values[attribute], values["collate_fn"] = reader, collate
         start_ns = clock()
         try:
             data = original(self, possibly_batched_index)
+        except BaseException as error:
+            hide(error)
+            raise
         finally:
             values[attribute], values["collate_fn"] = reader.target, collate.target
-        reader.record("batch", start_ns)
+        ended(probes, start_ns)
         return data
 
     return fetch

@@ -1,4 +1,4 @@
-"""Guards: an error of the hook never reaches the program."""
+"""Guards: an error of the hook never reaches the program, and one of the program does not show the hook."""
 
 from __future__ import annotations
 
@@ -22,3 +22,12 @@ def guarded(recorder: TorchRecorder, function: Callable[..., Result]) -> Callabl
             return None
 
     return call
+
+
+def hide(error: BaseException) -> None:
+    """Removes the frame of the calling function from an error's traceback; the caller then raises it with ``raise``.
+
+    Python 3.10 keeps the frame.
+    """
+    if error.__traceback__ is not None:
+        error.__traceback__ = error.__traceback__.tb_next

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import operator
+import time
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dlio_torch.iotrace.recorder.torch_hook.arrays import ArraySignature
+from dlio_torch.iotrace.recorder.torch_hook.descriptions import json_text
 
 if TYPE_CHECKING:
     from dlio_torch.iotrace.recorder.torch_hook.torch_recorder import TorchRecorder
+
+clock = time.perf_counter_ns
 
 
 class Iteration:
@@ -35,7 +39,7 @@ class Iteration:
         self.is_starting = True
         self._given = 0  # batches of keys
         self._has_keys = has_keys
-        self._has_ended = False
+        self.has_ended = False
         self._end_ns = start_ns
         self._arrays = ArraySignature()
         self._iterator: Callable[[], object] = lambda: None
@@ -48,6 +52,29 @@ class Iteration:
     def is_alive(self) -> bool:
         """Whether the program may take more batches."""
         return self.is_starting or self._iterator() is not None
+
+    def start(self) -> None:
+        """Notes that the iterator is ready."""
+        self.is_starting = False
+        self.recorder.activity.end(clock(), is_start=True)
+
+    def after_batch(self, data: Any, start_ns: int) -> None:
+        """Records a batch that the program gets, and the end of the activity."""
+        end_ns = clock()
+        self.fetched(data, start_ns, end_ns)
+        self.recorder.activity.end(end_ns)
+
+    def after_last(self, *, is_last: bool) -> None:
+        """Records the end of the activity that brought no batch.
+
+        Args:
+            is_last: whether the loader has no more batches; else it failed.
+        """
+        end_ns = clock()
+        if is_last:
+            self.recorder.activity.fetched(-1, self.file)
+            self.end(exhausted=True, end_ns=end_ns)
+        self.recorder.activity.end(end_ns)
 
     def fetched(self, data: Any, start_ns: int, end_ns: int) -> None:
         """Records a batch that the program gets."""
@@ -72,6 +99,21 @@ class Iteration:
         else:
             self.recorder.line(lambda: f"{start}{_json_list(listed)}}}")
 
+    def gave_one(self, key: Any, batch_size: int) -> None:
+        """Records one key of a sampler that does not give whole batches; see :meth:`gave`."""
+        batch, position = divmod(self._given, batch_size)
+        self._given += 1
+        self.recorder.fact(
+            {
+                "kind": "indices",
+                "loader": self.loader,
+                "epoch": self.epoch,
+                "batch": batch,
+                "position": position,
+                "indices": [key],
+            }
+        )
+
     def end(self, *, exhausted: bool, end_ns: int | None = None) -> None:
         """Records the end of the iteration, once.
 
@@ -79,9 +121,9 @@ class Iteration:
             exhausted: whether the loader had no more batches.
             end_ns: when; None: at the end of the last batch.
         """
-        if self._has_ended:
+        if self.has_ended:
             return
-        self._has_ended = True
+        self.has_ended = True
         self.recorder.fact(
             {
                 "kind": "epoch_end",
@@ -112,7 +154,5 @@ def _listed(keys: Any) -> list[Any]:
 
 
 def _json_list(keys: list[Any]) -> str:
-    from dlio_torch.iotrace.recorder.torch_hook.descriptions import json_text
-
     numbers = [(index_of(key), key) for key in keys]
     return json_text([repr(key) if number == -1 and key != -1 else number for number, key in numbers])  # type: ignore[arg-type]

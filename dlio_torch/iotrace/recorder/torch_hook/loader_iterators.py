@@ -7,13 +7,13 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from dlio_torch.iotrace.recorder.torch_hook import descriptions
 from dlio_torch.iotrace.recorder.torch_hook.fetchers import STEP
-from dlio_torch.iotrace.recorder.torch_hook.guards import guarded
+from dlio_torch.iotrace.recorder.torch_hook.guards import guarded, hide
 from dlio_torch.iotrace.recorder.torch_hook.iterations import Iteration
-from dlio_torch.iotrace.recorder.torch_hook.torch_recorder import TorchRecorder, clock
+from dlio_torch.iotrace.recorder.torch_hook.torch_recorder import ITERATION, TorchRecorder
 from dlio_torch.iotrace.recorder.torch_hook.worker_loops import task_for
 
-_ITERATION = "_dlio_torch_iteration"  # attribute of an iterator
 _FETCHER = "_dataset_fetcher"  # torch's, of an iterator without workers
 
 
@@ -23,6 +23,7 @@ def patch_iterators(module: ModuleType, recorder: TorchRecorder) -> None:
     base.__next__ = _next(base.__next__, recorder)
     base._next_index = _next_index(base._next_index, recorder)
     _patch_begin(module, recorder, "_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter")
+    recorder.announce()
 
 
 def patch_stateful_iterators(module: ModuleType, recorder: TorchRecorder) -> None:
@@ -39,7 +40,7 @@ def _patch_begin(module: ModuleType, recorder: TorchRecorder, *names: str) -> No
 
 def _begin(original: Callable[..., None], recorder: TorchRecorder) -> Callable[..., None]:
     """``__init__`` of an iterator: an iteration begins."""
-    begin, end = guarded(recorder, _begin_iteration), guarded(recorder, _end_start)
+    begin, end = guarded(recorder, _begin_iteration), guarded(recorder, Iteration.start)
 
     @functools.wraps(original)
     def __init__(self: Any, loader: Any, *rest: Any, **named: Any) -> None:
@@ -47,6 +48,9 @@ def _begin(original: Callable[..., None], recorder: TorchRecorder) -> Callable[.
         try:
             with task_for(iteration):
                 original(self, loader, *rest, **named)
+        except BaseException as error:
+            hide(error)
+            raise
         finally:
             if iteration is not None:
                 end(iteration)
@@ -56,17 +60,20 @@ def _begin(original: Callable[..., None], recorder: TorchRecorder) -> Callable[.
 
 def _reset(original: Callable[..., None], recorder: TorchRecorder) -> Callable[..., None]:
     """``_reset`` of an iterator: unless it is called by ``__init__``, another iteration begins."""
-    begin, end = guarded(recorder, _begin_iteration), guarded(recorder, _end_start)
+    begin, end = guarded(recorder, _begin_iteration), guarded(recorder, Iteration.start)
 
     @functools.wraps(original)
     def reset(self: Any, loader: Any, *rest: Any, **named: Any) -> None:
-        current = vars(self).get(_ITERATION)
+        current = vars(self).get(ITERATION)
         if current is None or current.is_starting:
             original(self, loader, *rest, **named)
             return
         iteration = begin(recorder, self, loader)
         try:
             original(self, loader, *rest, **named)
+        except BaseException as error:
+            hide(error)
+            raise
         finally:
             if iteration is not None:
                 end(iteration)
@@ -75,25 +82,17 @@ def _reset(original: Callable[..., None], recorder: TorchRecorder) -> Callable[.
 
 
 def _begin_iteration(recorder: TorchRecorder, iterator: Any, loader: Any) -> Iteration:
-    start_ns = recorder.activity.begin()
-    iteration = recorder.begin_iteration(loader, start_ns, vars(iterator).get(_ITERATION))
-    iteration.follow(iterator)
-    setattr(iterator, _ITERATION, iteration)
-    return iteration
-
-
-def _end_start(iteration: Iteration) -> None:
-    iteration.is_starting = False
-    iteration.recorder.activity.end(clock(), is_start=True)
+    return recorder.begin_iteration(loader, descriptions, iterator, has_keys=loader._dataset_kind == 0)
 
 
 def _next(original: Callable[[Any], Any], recorder: TorchRecorder) -> Callable[[Any], Any]:
     """``__next__`` of an iterator: the program asks for a batch."""
-    before, after, ended = (guarded(recorder, call) for call in (_before_batch, _after_batch, _after_last))
+    before, after = guarded(recorder, _before_batch), guarded(recorder, Iteration.after_batch)
+    ended = guarded(recorder, Iteration.after_last)
 
     @functools.wraps(original)
     def __next__(self: Any) -> Any:
-        iteration = vars(self).get(_ITERATION)
+        iteration = vars(self).get(ITERATION)
         if iteration is None:
             return original(self)
         start_ns = before(iteration, self)
@@ -101,6 +100,7 @@ def _next(original: Callable[[Any], Any], recorder: TorchRecorder) -> Callable[[
             data = original(self)
         except BaseException as error:
             ended(iteration, is_last=isinstance(error, StopIteration))
+            hide(error)
             raise
         after(iteration, data, start_ns)
         return data
@@ -115,28 +115,18 @@ def _before_batch(iteration: Iteration, iterator: Any) -> int:
     return iteration.recorder.activity.begin()
 
 
-def _after_batch(iteration: Iteration, data: Any, start_ns: int) -> None:
-    end_ns = clock()
-    iteration.fetched(data, start_ns, end_ns)
-    iteration.recorder.activity.end(end_ns)
-
-
-def _after_last(iteration: Iteration, *, is_last: bool) -> None:
-    end_ns = clock()
-    if is_last:
-        iteration.recorder.activity.fetched(-1, iteration.file)
-        iteration.end(exhausted=True, end_ns=end_ns)
-    iteration.recorder.activity.end(end_ns)
-
-
 def _next_index(original: Callable[[Any], Any], recorder: TorchRecorder) -> Callable[[Any], Any]:
     """``_next_index`` of an iterator: the sampler gives the keys of a batch."""
     gave = guarded(recorder, Iteration.gave)
 
     @functools.wraps(original)
     def next_index(self: Any) -> Any:
-        keys = original(self)
-        iteration = vars(self).get(_ITERATION)
+        try:
+            keys = original(self)
+        except BaseException as error:
+            hide(error)
+            raise
+        iteration = vars(self).get(ITERATION)
         if iteration is not None:
             gave(iteration, keys)
         return keys

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlio_torch.iotrace.recorder.process_identity import call_after_fork, role_of_this_process
+from dlio_torch.iotrace.recorder.span_adder import SpanAdder, span_adder
 from dlio_torch.iotrace.recorder.spans import Recorder
 from dlio_torch.iotrace.recorder.torch_hook import descriptions
 from dlio_torch.iotrace.recorder.torch_hook.activity import Activity
@@ -23,8 +24,8 @@ from dlio_torch.iotrace.recorder.torch_hook.numbers import Numbers
 if TYPE_CHECKING:
     from dlio_torch.iotrace.recorder.torch_hook.worker_loops import WorkerTask
 
-LIMIT_BYTES = 1 << 30
-"""Size of the facts of one process."""
+ITERATION = "_dlio_torch_iteration"
+"""Attribute of an iterator: its iteration."""
 
 clock = time.perf_counter_ns
 
@@ -35,16 +36,18 @@ class TorchRecorder:
     Args:
         events: the events folder.
         rank: rank of this process.
+        limit_bytes: size that its spans, and its facts, may reach.
 
     Attributes:
         add: records a span (:meth:`dlio_torch.iotrace.recorder.spans.Recorder.add`).
         activity: the main thread's work and waiting.
+        pid: this process.
         worker: the task of this process, if it is a loader worker.
     """
 
-    def __init__(self, events: Path, rank: int) -> None:
-        self._spans = Recorder(events, rank)
-        self._facts = FactsFile(events, rank, LIMIT_BYTES)
+    def __init__(self, events: Path, rank: int, limit_bytes: int) -> None:
+        self._spans = Recorder(events, rank, limit_bytes=limit_bytes)
+        self._facts = FactsFile(events, rank, limit_bytes)
         self.add = self._spans.add
         self.activity = Activity(self.add)
         self._loaders, self._datasets = Numbers(), Numbers()
@@ -55,26 +58,39 @@ class TorchRecorder:
         self._forget()
         call_after_fork(self._forget)
 
-    def loader_number(self, loader: Any) -> int:
-        """Number of a loader; its first use in this process writes its description."""
-        number = self._loaders.number(loader)
-        if ("loader", number) not in self._described:
-            self._described.add(("loader", number))
-            self.fact(descriptions.loader(loader, number, self.dataset_number(loader)))
-        return number
+    def adder(self, op: str, file: str) -> SpanAdder:
+        """A fast function that adds spans; see :func:`dlio_torch.iotrace.recorder.span_adder.span_adder`."""
+        return span_adder(self._spans, op, file)
 
-    def dataset_number(self, loader: Any) -> int:
-        """Number of a loader's data set; its first use in this process writes its description."""
-        dataset = descriptions.unwrapped(loader.dataset)
-        number = self._datasets.number(dataset)
-        if ("dataset", number) not in self._described:
-            self._described.add(("dataset", number))
-            self.fact(descriptions.dataset(dataset, number, loader))
-        return number
+    def dataset_number(self, dataset: Any) -> int:
+        """Number of a data set; in a worker that got a copy of it, the number of the original."""
+        number = self.known_dataset(dataset)
+        return self._datasets.number(descriptions.unwrapped(dataset)) if number is None else number
 
-    def number_of_dataset(self, dataset: Any) -> int:
-        """Number of a data set."""
-        return self._datasets.number(descriptions.unwrapped(dataset))
+    def known_dataset(self, dataset: Any) -> int | None:
+        """Number of a data set; None if no loader uses it."""
+        number = self._datasets.known(descriptions.unwrapped(dataset))
+        return self.worker.dataset if number is None and self.worker is not None else number
+
+    def describe(self, loader: Any, facts: Any) -> tuple[int, int]:
+        """Numbers of a loader and its data set; their first use in this process writes their descriptions.
+
+        Args:
+            loader: the loader.
+            facts: the module that describes it, with functions ``dataset_of``, ``dataset`` and ``loader``.
+        """
+        dataset = facts.dataset_of(loader)
+        number, dataset_number = self._loaders.number(loader), self._datasets.number(dataset)
+        if self._is_new("dataset", dataset_number):
+            self.fact(facts.dataset(dataset, dataset_number, loader))
+        if self._is_new("loader", number):
+            self.fact(facts.loader(loader, number, dataset_number))
+        return number, dataset_number
+
+    def _is_new(self, kind: str, number: int) -> bool:
+        is_new = (kind, number) not in self._described
+        self._described.add((kind, number))
+        return is_new
 
     def fact(self, fact: dict[str, Any]) -> None:
         """Writes a fact."""
@@ -104,6 +120,14 @@ class TorchRecorder:
             self._is_described = True
             self._facts.write_line(descriptions.json_text(self._process()))
 
+    def announce(self) -> None:
+        """Writes a first description of a process that is no child of another: it may never use a loader."""
+        if multiprocessing.parent_process() is None:
+            try:
+                self._facts.write_line(descriptions.json_text(self._process()))
+            except Exception as error:
+                self.fail(error)
+
     def note(self, text: str) -> None:
         """Writes a note."""
         self.fact({"kind": "note", "text": text})
@@ -117,28 +141,33 @@ class TorchRecorder:
         with contextlib.suppress(Exception):
             self._facts.write_line(descriptions.json_text({"kind": "note", "text": text}))
 
-    def begin_iteration(self, loader: Any, start_ns: int, before: Iteration | None) -> Iteration:
-        """Begins an iteration over a loader.
+    def begin_iteration(self, loader: Any, facts: Any, iterator: Any, *, has_keys: bool) -> Iteration:
+        """Begins an iteration over a loader, and an activity.
 
         Args:
             loader: the loader.
-            start_ns: when.
-            before: iteration that its iterator was used for until now.
+            facts: the module that describes it, see :meth:`describe`.
+            iterator: its iterator, which is used for another iteration or for the first time.
+            has_keys: whether its sampler gives keys.
         """
+        start_ns = self.activity.begin()
+        before = vars(iterator).get(ITERATION)
         if before is not None:
             before.end(exhausted=False)
         self.end_dead_iterations()
-        dataset, number = self.dataset_number(loader), self.loader_number(loader)
+        number, dataset = self.describe(loader, facts)
         epoch = self._epochs.get(number, 0)
         self._epochs[number] = epoch + 1
-        iteration = Iteration(self, number, epoch, start_ns, dataset, has_keys=loader._dataset_kind == 0)
+        iteration = Iteration(self, number, epoch, start_ns, dataset, has_keys=has_keys)
+        iteration.follow(iterator)
+        setattr(iterator, ITERATION, iteration)
         self.iterations.append(iteration)
         return iteration
 
     def end_dead_iterations(self, *, all_of_them: bool = False) -> None:
         """Ends the iterations whose iterators are gone."""
         for iteration in list(self.iterations):
-            if all_of_them or not iteration.is_alive():
+            if all_of_them or iteration.has_ended or not iteration.is_alive():
                 iteration.end(exhausted=False)
                 self.iterations.remove(iteration)
 
@@ -165,6 +194,7 @@ class TorchRecorder:
         """A forked child begins with files of its own, in which nothing is described yet."""
         self._described: set[tuple[str, int]] = set()
         self._is_described = False
+        self.pid = os.getpid()
         self.worker = None
         self.iterations: list[Iteration] = []
         self.activity.forget()

@@ -84,10 +84,15 @@ def patch_worker_loop(module: ModuleType, recorder: TorchRecorder) -> None:
     module._worker_loop = _worker_loop  # type: ignore[attr-defined]
 
 
-def _begin_worker(recorder: TorchRecorder, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+def begin_worker(recorder: TorchRecorder, number: int) -> WorkerTask:
+    """Notes that this process is a worker, by the configuration that it got from its parent."""
     configuration: dict[str, Any] = getattr(multiprocessing.current_process(), "_config", {})
     loader, dataset = configuration.get(_KEY, (None, -1))
-    task = WorkerTask(loader, dataset, arguments[_NUMBER])
+    task = WorkerTask(loader, dataset, number)
     recorder.begin_worker(task)
-    queue = _TaskQueue(arguments[_QUEUE], task)
+    return task
+
+
+def _begin_worker(recorder: TorchRecorder, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    queue = _TaskQueue(arguments[_QUEUE], begin_worker(recorder, arguments[_NUMBER]))
     return (*arguments[:_QUEUE], queue, *arguments[_QUEUE + 1 :])

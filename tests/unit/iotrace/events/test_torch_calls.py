@@ -115,5 +115,5 @@ def test_a_full_file_is_an_error_and_keeps_what_it_has(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="limit"):
         file.write({"kind": "note", "text": "x" * (1 << 16)})
     (path,) = tmp_path.glob("rank3-*.torch")
-    assert path.stat().st_size == 1 << 16
+    assert 0 < path.stat().st_size < 1 << 16
     assert read_torch_calls(tmp_path).notes == ("something is missing",)

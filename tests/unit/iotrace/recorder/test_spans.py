@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 from dlio_torch.iotrace.events.call_names import printable
 from dlio_torch.iotrace.events.event_files import ENDED_EARLY
 from dlio_torch.iotrace.events.event_table import read_events
+from dlio_torch.iotrace.recorder.span_adder import span_adder
 from dlio_torch.iotrace.recorder.spans import NULL, RECORD, Recorder
 
 
@@ -271,3 +272,28 @@ def test_a_full_disk_is_one_line_and_not_a_bus_error(tmp_path: Path) -> None:
     assert 1000 < len(table.frame) < 100_000
     assert table.frame["step"].tolist() == list(range(len(table.frame)))
     assert [one.reason for one in table.skipped] == [ENDED_EARLY]
+
+
+def test_a_limit_of_a_process_ends_its_spans_and_is_named(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, rank=0, limit_bytes=100_000)
+    for number in range(10_000):
+        recorder.add("read", number + 1, number + 2)
+    size = sum(path.stat().st_size for path in tmp_path.iterdir())
+    assert 48_000 < size <= 100_000
+    table = read_events(tmp_path)
+    assert 1000 < len(table.frame) < 3000
+    assert [skipped.reason for skipped in table.skipped] == [ENDED_EARLY]
+
+
+def test_an_adder_records_as_add_does(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, rank=0)
+    add = span_adder(recorder, "sample", "dataset 0")
+    for number in range(5000):
+        add(number + 1, number + 2, number % 7, number)
+    recorder.enabled = False
+    add(1, 2, 3, 4)
+    frame = read_events(tmp_path).frame
+    assert frame["offset"].tolist() == list(range(5000))
+    assert set(frame["op"]) == {"sample"}
+    assert set(frame["file"]) == {"dataset 0"}
+    assert set(frame["bytes"]) == {-1}

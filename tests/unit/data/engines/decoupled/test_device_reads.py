@@ -37,7 +37,7 @@ from dlio_torch.train import to_device
 PLAIN = (
     "npy", "npy, one a file, not small", "npz", "npz, not small", "npy, not small", "binary", "binary, rows",
     "binary, no index", "binary, documents", "hdf5", "safetensors", "safetensors, one a file",
-    "hdf5, select, contiguous",
+    "hdf5, select, contiguous", "extents", "extents, same bytes",
 )  # fmt: skip
 
 

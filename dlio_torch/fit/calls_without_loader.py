@@ -1,0 +1,117 @@
+"""Order, loader and steps of a training whose loader was not recorded, from its reads alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from dlio_torch.fit.data_set import DataFit
+from dlio_torch.fit.finding import Finding
+from dlio_torch.fit.recorded_training import RecordedTraining
+from dlio_torch.fit.sample_reads import SampleReads, sample_reads
+from dlio_torch.units import counted
+
+Floats = npt.NDArray[np.float64]
+
+_AT_ONCE = 0.5
+"""Time between two reads, relative to the median, below which the reader does not wait for the trainer."""
+
+
+def reads_of(training: RecordedTraining, data: DataFit) -> SampleReads:
+    """Readings of a recording without loader."""
+    return data.reads if data.reads is not None else sample_reads(training)
+
+
+def order_of_reads(training: RecordedTraining, data: DataFit) -> Iterator[Finding]:
+    """Options of the group ``access``."""
+    reads = reads_of(training, data)
+    ranks = len(np.unique(reads.ranks))
+    if reads.passes < 2:
+        yield Finding("access.pattern", "samples", "no bytes are read a second time", "likely")
+        yield Finding("access.order", "sequential", "the samples have the order in which they were read", "likely")
+        if ranks > 1:
+            yield Finding("access.partition", "batches", f"the samples of {ranks} ranks take turns", "likely")
+        return
+    first = reads.samples[reads.ranks == reads.ranks.min()][: len(reads.rows)]
+    folders = data.findings.value("dataset.num_files", 1)
+    yield from _repeated_order(first, len(reads.rows) // folders, folders)
+
+
+def _repeated_order(samples: npt.NDArray[np.int64], per_file: int, folders: int) -> Iterator[Finding]:
+    """Order of samples that several epochs read: ascending, files in random order, or random."""
+    steps = np.diff(samples)
+    if (steps == 1).all():
+        yield Finding("access.pattern", "samples", "each epoch reads the files in their order", "likely")
+        yield Finding("access.order", "sequential", "each epoch reads the files in their order", "likely")
+        return
+    inside = samples[1:] % per_file != 0
+    if folders > 1 and (steps[inside] == 1).all():
+        yield Finding("access.pattern", "stream", "each file is read from its start to its end", "likely")
+        yield Finding("access.order", "shuffled", "each epoch reads the files in another order", "likely")
+        yield Finding("access.partition", "files", "a file is read by one rank in an epoch", "likely")
+        return
+    yield Finding("access.pattern", "samples", "the places of reads have no order", "likely")
+    yield Finding("access.order", "shuffled", "the places of reads have no order", "likely")
+
+
+def loader_of_reads(training: RecordedTraining, data: DataFit) -> Iterator[Finding]:
+    """Options of the group ``loader``."""
+    reads = reads_of(training, data)
+    yield Finding("loader.num_workers", 0, "no loader was recorded, and no process but the trainer reads", "likely")
+    if not reads_ahead(reads):
+        evidence = "the thread that trains reads" if _knows_threads(reads) else "the recording does not name threads"
+        yield Finding("loader.read_threads", 0, evidence, "likely" if _knows_threads(reads) else "assumed")
+        return
+    yield Finding("loader.read_threads", 1, "a thread of its own reads, not the one that trains", "likely")
+    ahead = batches_ahead(reads)
+    evidence = f"an epoch begins with {counted(ahead + 1, 'batch', 'batches')} without a pause"
+    yield Finding("loader.prefetch_batches", max(1, ahead), evidence, "likely")
+
+
+def amount_of_reads(training: RecordedTraining, data: DataFit) -> Iterator[Finding]:
+    """Batch, epochs and steps."""
+    reads = reads_of(training, data)
+    batch = _batch(reads, data)
+    yield Finding("train.batch_size", batch, reads.evidence, "likely")
+    yield Finding("train.epochs", reads.passes, f"the same bytes are read {counted(reads.passes, 'time')}", "likely")
+
+
+def _batch(reads: SampleReads, data: DataFit) -> int:
+    """Samples of a reading: one of recorded calls, or as many as the files hold over the readings of them."""
+    if data.reads is not None:
+        return 1
+    epochs = max(1, reads.passes) * len(np.unique(reads.ranks))
+    return max(1, round(data.samples * epochs / len(reads.readings)))
+
+
+def seconds_of_steps(reads: SampleReads) -> Floats:
+    """Seconds between two readings of a process; with a reader that is ahead, from begin to begin."""
+    begins, ends, ranks = reads.begins, reads.ends, reads.ranks
+    chosen = np.flatnonzero(ranks == ranks.min())
+    order = chosen[np.argsort(begins[chosen], kind="stable")]
+    if not reads_ahead(reads):
+        gaps: Floats = np.maximum(begins[order[1:]] - ends[order[:-1]], 0) / 1e9
+        return gaps
+    times = np.diff(begins[order]) / 1e9
+    waits: Floats = times[times > _AT_ONCE * np.median(times)]
+    return waits
+
+
+def reads_ahead(reads: SampleReads) -> bool:
+    """Whether threads read that are not the first thread of their process."""
+    rows = np.array([group[0] for group in reads.readings])
+    tid, pid = (reads.calls[name].to_numpy()[rows] for name in ("tid", "pid"))
+    return bool(len(rows) and (tid >= 0).all() and (tid != pid).all())
+
+
+def _knows_threads(reads: SampleReads) -> bool:
+    return bool((reads.calls["tid"].to_numpy() >= 0).all())
+
+
+def batches_ahead(reads: SampleReads) -> int:
+    """Batches that the reader reads at the begin of an epoch without waiting for the trainer, without the first one."""
+    times = np.diff(reads.begins)
+    slow = np.flatnonzero(times > _AT_ONCE * np.median(times))
+    return int(slow[0]) if len(slow) else len(times)

@@ -1,0 +1,50 @@
+"""Time of preprocessing: the program's time of a sample beside its I/O, less that of the emulation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hand_made_trainings import MS, TrainingTimes
+
+from dlio_torch.fit.preprocessing import preprocessing, sample_times
+from dlio_torch.fit.recorded_training import RecordedTraining
+
+
+def trained(fetch_ms: list[float]) -> RecordedTraining:
+    """A training without workers, whose fetches take these times, of which 1 ms is a read."""
+    times = TrainingTimes()
+    for batch, length in enumerate(fetch_ms):
+        start = times.now
+        times.add("fetch", round(length * MS), file="loader 0", step=batch, offset=0)
+        times.now = start
+        times.add("read", MS, file="/data/a", bytes=10, layer="posix")
+        times.now = start + round(length * MS)
+        times.add("compute", MS, file="loader 0", step=batch)
+    times.end_epoch(len(fetch_ms), exhausted=True)
+    return times.training()
+
+
+def test_the_difference_of_a_sample_is_added() -> None:
+    result = preprocessing(trained([9.0] * 8), trained([5.0] * 8).recording)
+    assert [(value.key, value.value) for value in result.values] == [("compute.preprocess_s", 0.001)]  # batches of 4
+    assert "takes 2 ms beside its I/O" in result.values[0].evidence
+    assert "the emulation alone takes 1 ms" in result.values[0].evidence
+
+
+def test_a_slower_emulation_is_a_gap_and_noise_is_nothing() -> None:
+    slower = preprocessing(trained([5.0] * 8), trained([9.0] * 8).recording)
+    assert (slower.values, len(slower.gaps)) == ((), 1)
+    noise = list(np.random.default_rng(0).uniform(5, 9, 16))
+    assert preprocessing(trained(noise), trained(noise[::-1]).recording).values == ()
+
+
+def test_waiting_for_a_core_is_no_preprocessing() -> None:
+    busy = trained([5.0] * 8 + [40.0] * 8)
+    times = sample_times(busy.recording, busy.training.fetches, 4) if busy.training else None
+    assert times is not None
+    assert times.quantile(times.level) == pytest.approx(0.001)
+    assert preprocessing(busy, trained([5.0] * 8).recording).values == ()
+
+
+def test_few_batches_say_nothing() -> None:
+    assert preprocessing(trained([9.0] * 3), trained([5.0] * 3).recording).values == ()
