@@ -87,7 +87,7 @@ def _delivery(recorded: RecordedLoader) -> Iterator[Finding]:
 def _style(recorded: RecordedLoader) -> Iterator[Finding]:
     """Class of the data set in torch; streams are pipes anyway."""
     dataset = recorded.dataset
-    if dataset is not None and dataset.style == "map" and "MapDataPipe" in dataset.class_name:
+    if dataset is not None and dataset.style == "datapipe" and not is_stream(recorded):
         yield Finding("loader.style", "pipe", f"the data set {dataset.class_name} is a DataPipe")
 
 
