@@ -172,8 +172,19 @@ class LoaderConfig:
         "memory, by NVIDIA's cuFile (GPUDirect Storage); for formats whose samples are stored as they are used",
     )
     max_open_files: int = opt(64, "files that each reading thread keeps open", minimum=1)
+    opened_by: Literal["workers", "main"] = opt(
+        "workers",
+        "process that opens files which are mapped into memory; workers: each worker when it needs a file; main: the "
+        "rank's process before it starts workers, which inherit the mappings, as of numpy.memmap in __init__ of a "
+        "Dataset, or of a Hugging Face data set",
+    )
     in_memory: bool = opt(False, "read all samples of the rank into memory before training")
     timeout_s: float = opt(300.0, "maximum wait for a batch before the run fails; 0: no limit", unit="s", minimum=0)
+    probe_files: Literal["none", "first", "all"] = opt(
+        "none",
+        "files of each split that the rank's process opens and closes once before training, as programs do to learn "
+        "the shape of the samples (first) or their number (all)",
+    )
     replay: Literal["none", "reads", "samples", "batches"] = opt(
         "none",
         "leave out one cost of loading training batches, to measure that cost; none: nothing is left out; reads: "

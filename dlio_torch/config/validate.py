@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dlio_torch.config.check import ConfigCheck
-from dlio_torch.config.extensions import engine_facts
+from dlio_torch.config.extensions import engine_facts, format_facts
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate_access import check_access
 from dlio_torch.config.validate_cache import check_cache
-from dlio_torch.config.validate_checkpoints import check_dcp, check_layout, check_saving_ranks
+from dlio_torch.config.validate_checkpoints import check_layout, check_read_options, check_saving_ranks
 from dlio_torch.config.validate_dataset import check_dataset
 from dlio_torch.config.validate_engine import check_engine
 from dlio_torch.config.validate_model import check_model
@@ -46,8 +46,8 @@ def validate(config: Config, sources: Mapping[str, str] | None = None) -> None:
     _compute(config, check)
     _train(config, check)
     check_model(config, check.fail)
+    check_read_options(config, check.fail)
     _checkpoint(config, check)
-    check_dcp(config, check.fail)
 
 
 def check_world(
@@ -146,6 +146,8 @@ def _check_share(check: ConfigCheck, world_size: int, num_samples: int, num_file
 
 def _loader(config: Config, check: ConfigCheck) -> None:
     loader = config.loader
+    if loader.opened_by == "main":
+        _inherited(config, check)
     if loader.num_workers == 0:
         needs = "this option needs worker processes"
         if loader.prefetch_factor is not None:
@@ -173,6 +175,22 @@ def _loader(config: Config, check: ConfigCheck) -> None:
             "the workers of this loader.engine have no reader threads",
             "set loader.num_workers=0, or loader.read_threads=0, or loader.engine=decoupled, whose workers have "
             "reader threads",
+        )
+
+
+def _inherited(config: Config, check: ConfigCheck) -> None:
+    """Workers inherit mappings alone, and by fork."""
+    if config.access.pattern != "samples" or not format_facts(config).maps_files(config):
+        check.fail(
+            ["loader.opened_by", "dataset.format", "access.pattern"],
+            "workers inherit only files that access.pattern=samples reads by page faults on a mapping",
+            "set loader.opened_by=workers",
+        )
+    if config.loader.multiprocessing_context not in (None, "fork"):
+        check.fail(
+            ["loader.opened_by", "loader.multiprocessing_context"],
+            "only workers that start by fork inherit mappings",
+            "set loader.opened_by=workers, or loader.multiprocessing_context=fork",
         )
 
 

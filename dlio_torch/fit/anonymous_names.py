@@ -82,7 +82,7 @@ class AnonymousNames:
         return replace(finding, value=value, evidence=self.text(finding.evidence))
 
     def _value(self, path: list[str], value: Any) -> Any:
-        """A value of an option; text of a choice, a format or a type is no name."""
+        """A value of an option; a choice, a format, a type and a file beside the recipe are no names."""
         if isinstance(value, Mapping):
             return {name: self._value([*path, name], entry) for name, entry in value.items()}
         if isinstance(value, list | tuple):
@@ -90,7 +90,9 @@ class AnonymousNames:
         if not isinstance(value, str) or path[-1] in ("format", "dtype"):
             return value
         option = lookup(path)
-        return value if option is not None and option.choices else self._arrays.get(value, self.text(value))
+        if option is not None and (option.choices or option.is_file):
+            return value
+        return self._arrays.get(value, self.text(value))
 
     def _name(self, word: str) -> str:
         return self._arrays.get(word) or self._words[word]

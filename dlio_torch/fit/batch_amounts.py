@@ -11,7 +11,7 @@ from dlio_torch.fit.data_set import DataFit
 from dlio_torch.fit.finding import Confidence, Finding, Findings, findings
 from dlio_torch.fit.index_order import whole_indices
 from dlio_torch.fit.recorded_training import RecordedLoader, RecordedTraining
-from dlio_torch.fit.stream_order import samples_of_an_item
+from dlio_torch.fit.stream_order import is_stream, samples_of_an_item
 from dlio_torch.units import counted
 
 
@@ -27,7 +27,10 @@ def fit_amounts(training: RecordedTraining, data: DataFit) -> Findings:
         Finding("train.epochs", len(epochs), f"the loader was iterated {counted(len(epochs), 'time')}"),
         *_steps(training, recorded, data, epochs, size),
     ]
-    return findings(values, _gaps(epochs))
+    rest = last_batch(training, recorded, size)
+    if rest < size:
+        values.append(_tail(rest, size, int(epochs.max())))
+    return findings(values, [*_gaps(epochs), *_gap_of_tail(rest, size)])
 
 
 def _batches_of_epochs(recorded: RecordedLoader) -> pd.Series[int]:
@@ -58,13 +61,45 @@ def _steps(
     if not all(epoch.exhausted for epoch in recorded.epochs if epoch.batches):
         yield Finding("train.steps", most, f"{most} batches were fetched in an iteration that did not reach its end")
         return
-    if recorded.dataset is None or recorded.dataset.style in ("iterable", "datapipe"):
+    if is_stream(recorded):
         return
     # A sampler may give fewer samples, or more, than there are.
     given = most * size * _sharing_ranks(training, recorded)
     if most and abs(given - data.samples) >= size * training.world_size:
         evidence = f"the sampler gives {counted(most, 'batch', 'batches')} of {data.samples} samples in an iteration"
         yield Finding("train.steps", most, evidence)
+
+
+def last_batch(training: RecordedTraining, recorded: RecordedLoader, size: int) -> int:
+    """Samples of the smallest batch that an iteration ends with; ``size``: all are full.
+
+    Args:
+        training: the recording.
+        recorded: the loader.
+        size: samples of a full batch.
+    """
+    indices = whole_indices(recorded.indices)
+    if not indices.empty:
+        sizes = indices.groupby(["rank", "epoch", "batch"]).size().groupby(["rank", "epoch"]).last()
+        return min(size, int(sizes.min()))
+    loader = recorded.loader
+    heads = [
+        entry.arrays[0].shape[0]
+        for entry in training.torch.arrays
+        if (entry.pid, entry.loader) == (loader.pid, loader.id) and entry.arrays and entry.arrays[0].shape
+    ]
+    return min([size, *(head for head in heads if head)])
+
+
+def _tail(rest: int, size: int, batches: int) -> Finding:
+    """``access.tail`` that reads about as much as the program, whose last batch is smaller."""
+    value = "pad" if batches == 1 or 2 * rest >= size else "drop"
+    return Finding("access.tail", value, f"the last batch of an iteration has {rest} of {size} samples", "likely")
+
+
+def _gap_of_tail(rest: int, size: int) -> Iterator[str]:
+    if rest < size:
+        yield f"the last batch of an iteration has {rest} of {size} samples; those of the recipe are all full"
 
 
 def _sharing_ranks(training: RecordedTraining, recorded: RecordedLoader) -> int:

@@ -15,8 +15,8 @@ import numpy as np
 
 from dlio_torch.config.schema import FieldConfig
 from dlio_torch.errors import DataError
-from dlio_torch.fit.data_files import evaluation_files, files_of, inspected, training_files
 from dlio_torch.fit.finding import Confidence, Finding, Findings, findings
+from dlio_torch.fit.recorded_files import evaluation_files, files_of, inspected, training_files
 from dlio_torch.fit.recorded_training import RecordedLoader, RecordedTraining
 from dlio_torch.fit.replayed_data import fit_replayed_data
 from dlio_torch.fit.sample_reads import SampleReads
@@ -57,16 +57,24 @@ def fit_data(training: RecordedTraining) -> DataFit:
     """Finds the data set of a recorded training; without a format that explains it, the recorded calls.
 
     Raises:
-        DataError: no file was read.
+        DataError: neither a known format nor the calls of samples explain the data.
     """
     try:
         return _known_format(training)
     except DataError as error:
-        return _recorded_calls(training, error.message)
+        return _recorded_calls(training, error)
 
 
-def _recorded_calls(training: RecordedTraining, reason: str) -> DataFit:
-    data = fit_replayed_data(training, reason)
+def _recorded_calls(training: RecordedTraining, reason: DataError) -> DataFit:
+    """The recorded calls as a data set.
+
+    Raises:
+        DataError: ``reason``, why no known format explains them, if it is not known which calls read a sample either.
+    """
+    try:
+        data = fit_replayed_data(training, reason.message)
+    except DataError as error:
+        raise reason from error
     files, samples = tuple(data.samples.file_bytes), len(data.samples.samples)
     return DataFit(data.findings, data.format, files, samples, None, data.samples, data.reads)
 
@@ -86,7 +94,7 @@ def _known_format(training: RecordedTraining) -> DataFit:
     amounts = amounts_of(samples, recreated.files or len(paths), recreated.samples_per_file)
     name = recreated.format or inspection.format
     values = [*_values(inspection, recreated, name), *_amounts(samples, len(paths), amounts)]
-    values += [*_of_evaluation(training, others, amounts[1], recreated), *_in_memory(training, recorded)]
+    values += [*_of_evaluation(training, others, amounts[1], recreated), *_opening(training, recorded)]
     gaps = [*recreated.differences, *_unequal(paths)]
     result = findings(values, gaps, [*_reproduced(inspection, recreated, recorded, paths), *others])
     return DataFit(result, name, tuple(map(str, paths)), samples, inspection)
@@ -186,18 +194,23 @@ def _of_evaluation(
     yield Finding("dataset.samples_per_file_eval", size, evidence)
 
 
-def _in_memory(training: RecordedTraining, recorded: Sequence[str]) -> Iterator[Finding]:
-    """All data were read before the first batch, and not mapped into memory."""
+def _opening(training: RecordedTraining, recorded: Sequence[str]) -> Iterator[Finding]:
+    """Data that were read into memory, or mapped for all workers, before the first batch."""
     calls = training.calls[training.calls["file"].isin(recorded)]
-    codes = class_codes(calls)
-    reads = calls[codes == CLASSES.index(READ)]
-    is_mapped = bool((codes == CLASSES.index(MAP)).any())
-    if training.training is None or reads.empty or is_mapped or (calls["dataset"] >= 0).any():
+    loader = training.training.loader if training.training is not None else None
+    if loader is None or (calls["dataset"] >= 0).any():
         return
-    if reads["start_ns"].max() < training.begin_ns:
-        yield Finding(
-            "loader.in_memory", True, f"{counted(len(reads), 'read')} before the first batch, none after it", "likely"
-        )
+    codes = class_codes(calls)
+    reads, maps = (calls[codes == CLASSES.index(name)] for name in (READ, MAP))
+    mapped = maps[maps["op"] == "mmap"]
+    if len(mapped) and loader.num_workers and loader.start_method == "fork":
+        if mapped["start_ns"].max() < training.begin_ns:
+            yield Finding(
+                "loader.opened_by", "main", f"{counted(len(mapped), 'map')} before the first batch, none by a worker"
+            )
+    elif len(reads) and mapped.empty and reads["start_ns"].max() < training.begin_ns:
+        evidence = f"{counted(len(reads), 'read')} before the first batch, none after it"
+        yield Finding("loader.in_memory", True, evidence, "likely")
 
 
 def _unequal(paths: Sequence[Path]) -> Iterator[str]:

@@ -17,7 +17,7 @@ from dlio_torch.fit.step_times import fit_steps
 
 Part = Callable[[RecordedTraining, DataFit], Findings]
 
-_PARTS: tuple[Part, ...] = (fit_order, fit_loader, fit_amounts, fit_steps, fit_evaluation, fit_checkpoints)
+_PARTS: tuple[Part, ...] = (fit_order, fit_loader, fit_steps, fit_amounts, fit_evaluation, fit_checkpoints)
 
 
 @dataclass(frozen=True)

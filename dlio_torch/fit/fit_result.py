@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from dlio_torch.fit.result_folder import ResultFolder
 from dlio_torch.fit.score import Score, reproduced_part, run_recipe, score, without_compute
 from dlio_torch.fit.unusable_recordings import refuse_other_program
 from dlio_torch.formats.core.recorded_samples import write_recorded_samples
+from dlio_torch.iotrace.events.recording import Recording
 from dlio_torch.units import counted
 
 
@@ -83,17 +85,32 @@ def make_result(request: FitRequest, announce: Callable[[str], None]) -> FitResu
     fitted = fit_training(training)
     names = anonymous_names(training, fitted, [request.output.absolute()]) if request.anonymised else None
     written = _written(request, training, fitted, names)
-    measured = with_preprocessing(training, fitted, written.folder, announce)
-    if measured is not fitted:
-        fitted = measured
-        written = _written(replace(request, force=True), training, fitted, names)
-    if not request.scored:
-        written.folder.remove_run()
-        return written
-    announce("running the recipe to compare it with the recording")
-    result = replace(written, score=_scored(written, training, fitted, reruns, names), notes=_notes(fitted.ranks))
+    with _interruptible(written.folder):
+        measured = with_preprocessing(training, fitted, written.folder, announce)
+        if measured is not fitted:
+            written = _written(replace(request, force=True), training, measured, names)
+        if not request.scored:
+            written.folder.remove_run()
+            return written
+        announce("running the recipe to compare it with the recording")
+        scored = _scored(written.folder, training, measured, reruns)
+    if names is not None:
+        written.folder.remove_run()  # it holds names of this machine
+        scored = names.score(scored)
+    result = replace(written, score=scored, notes=_notes(fitted.ranks))
     result.folder.write_json(result.folder.score, result.figures or {})
     return result
+
+
+@contextlib.contextmanager
+def _interruptible(folder: ResultFolder) -> Iterator[None]:
+    """Removes what a run of the recipe left when an interrupt ends it; the recipe and its evidence stay."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        folder.remove_run()
+        interrupt.args = (f"the recipe is written, without a score: {folder.recipe}",)
+        raise
 
 
 def _rerun(training: RecordedTraining, path: Path) -> RecordedTraining:
@@ -122,27 +139,16 @@ def _written(
 
 
 def _scored(
-    result: FitResult,
-    training: RecordedTraining,
-    fitted: FittedTraining,
-    reruns: list[RecordedTraining],
-    names: AnonymousNames | None,
+    folder: ResultFolder, training: RecordedTraining, fitted: FittedTraining, reruns: list[RecordedTraining]
 ) -> Score:
     """Runs the recipe and compares the run with the part of the recording that the recipe reproduces."""
-    folder = result.folder
-    try:
-        emulation = run_recipe(folder, fitted.ranks, *without_compute(training.recording))
-        recording = reproduced_part(training.recording, fitted.findings.files)
-        repeats = [reproduced_part(rerun.recording, fit_training(rerun).findings.files) for rerun in reruns]
-        result_score = score(recording, emulation, repeats)
-    except KeyboardInterrupt as interrupt:
-        folder.remove_run()
-        interrupt.args = (f"the recipe is written, without a score: {folder.recipe}",)
-        raise
-    if names is None:
-        return result_score
-    folder.remove_run()  # it holds names of this machine
-    return names.score(result_score)
+    emulation = run_recipe(folder, fitted.ranks, *without_compute(training.recording))
+    repeats = [_part(rerun, fit_training(rerun)) for rerun in reruns]
+    return score(_part(training, fitted), emulation, repeats)
+
+
+def _part(training: RecordedTraining, fitted: FittedTraining) -> Recording:
+    return reproduced_part(training.recording, fitted.findings.files, training.own_data_ns)
 
 
 def _notes(ranks: int) -> tuple[str, ...]:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
 
 from dlio_torch.config.schema import LoaderConfig
+from dlio_torch.data.engines.facts import EngineFacts
 from dlio_torch.data.engines.registry import all_facts
 from dlio_torch.fit.calls_without_loader import loader_of_reads
 from dlio_torch.fit.data_set import DataFit
 from dlio_torch.fit.finding import Finding, Findings, findings
 from dlio_torch.fit.recorded_training import RecordedLoader, RecordedTraining
+from dlio_torch.fit.stream_order import is_stream
 from dlio_torch.iotrace.events.call_names import CLASSES, CLOSE, MAP, OPEN, READ, class_codes
+from dlio_torch.iotrace.figures.call_selection import within
 from dlio_torch.units import counted, format_size
+
+StartMethod = Literal["fork", "forkserver", "spawn"]
 
 _IN_MEMORY = 0.01
 """Share of the bytes of a data set up to which reads during training do not count."""
@@ -27,6 +33,7 @@ def fit_loader(training: RecordedTraining, data: DataFit) -> Findings:
     recorded = training.training
     values = [*_engine(recorded), *_workers(recorded), *_delivery(recorded)]
     values += [*_style(recorded), *_in_memory(training, data), *_open_files(training, data)]
+    values += _probed(training, data)
     return findings(values, _gaps(recorded))
 
 
@@ -34,9 +41,14 @@ def _engine(recorded: RecordedLoader) -> Iterator[Finding]:
     loader = recorded.loader
     name = loader.class_name.rpartition(".")[2]
     engine = next((facts.name for facts in all_facts() if facts.library_class == name), LoaderConfig().engine)
-    if recorded.dataset is not None and recorded.dataset.style == "nodes":
-        engine = "nodes"
+    if is_stream(recorded) and not engine_of(engine).streams:
+        engine = LoaderConfig().engine
     yield Finding("loader.engine", engine, f"batches come from {loader.class_name}")
+
+
+def engine_of(name: str) -> EngineFacts:
+    """Facts about an engine."""
+    return next(facts for facts in all_facts() if facts.name == name)
 
 
 def _workers(recorded: RecordedLoader) -> Iterator[Finding]:
@@ -57,7 +69,7 @@ def _workers(recorded: RecordedLoader) -> Iterator[Finding]:
         yield Finding("loader.prefetch_factor", loader.prefetch_factor, evidence)
     evidence = f"{name} has persistent_workers={loader.persistent_workers}"
     yield Finding("loader.persistent_workers", loader.persistent_workers, evidence)
-    if loader.start_method is not None:
+    if loader.start_method in get_args(StartMethod):
         yield Finding("loader.multiprocessing_context", loader.start_method, f"workers start by {loader.start_method}")
 
 
@@ -84,7 +96,7 @@ def _in_memory(training: RecordedTraining, data: DataFit) -> Iterator[Finding]:
     recorded = training.training
     if recorded is None or recorded.dataset is None or recorded.dataset.style != "map":
         return
-    calls = training.calls[training.calls["file"].isin(data.files)]
+    calls = training.calls[within(training.calls, data.files)]
     codes = class_codes(calls)
     reads = calls[codes == CLASSES.index(READ)]
     moved, begins = np.maximum(reads["bytes"].to_numpy(), 0), reads["start_ns"].to_numpy()
@@ -96,13 +108,29 @@ def _in_memory(training: RecordedTraining, data: DataFit) -> Iterator[Finding]:
 
 def _open_files(training: RecordedTraining, data: DataFit) -> Iterator[Finding]:
     """Files that a process keeps open, where that differs from the default."""
-    calls = training.calls[training.calls["file"].isin(data.files) & (training.calls["dataset"] >= 0)]
+    calls = training.calls[within(training.calls, data.files) & (training.calls["dataset"] >= 0)]
     kept = [(open_at_once(of_process), of_process["file"].nunique()) for _, of_process in calls.groupby("pid")]
     most, files = max(kept, default=(0, 0))
     usual = LoaderConfig().max_open_files
     if most > usual or 1 < most < files:
         evidence = f"a process has up to {counted(most, 'file')} of {files} open at the same time"
         yield Finding("loader.max_open_files", most, evidence, "likely")
+
+
+def _probed(training: RecordedTraining, data: DataFit) -> Iterator[Finding]:
+    """Files that the trainer opens before its first batch, and closes, as they are opened again for samples."""
+    recorded = training.training
+    if recorded is None:
+        return
+    calls = training.calls[within(training.calls, data.files)]
+    opens = calls[class_codes(calls) == CLASSES.index(OPEN)]
+    early = opens[(opens["pid"] == recorded.loader.pid) & (opens["start_ns"] < training.begin_ns)]
+    later = opens["file"][~opens.index.isin(early.index)]
+    probed = early["file"][early["file"].isin(set(later))].nunique()
+    if probed:
+        value = "all" if probed > 1 and 2 * probed >= len(data.files) else "first"
+        evidence = f"the trainer opens {counted(probed, 'file')} before the first batch, which are opened again later"
+        yield Finding("loader.probe_files", value, evidence, "likely")
 
 
 def open_at_once(calls: pd.DataFrame) -> int:
@@ -124,5 +152,9 @@ def open_at_once(calls: pd.DataFrame) -> int:
 
 def _gaps(recorded: RecordedLoader) -> Iterator[str]:
     dataset = recorded.dataset
-    if dataset is not None and dataset.style == "nodes" and recorded.loader.prefetch_factor:
-        yield "how far torchdata's nodes read ahead follows from their chain; the recipe has one chain for all"
+    if dataset is None or dataset.style != "nodes":
+        return
+    if is_stream(recorded):
+        yield "torchdata's nodes read a stream; the recipe reads it by a DataLoader"
+    elif recorded.loader.num_workers or recorded.loader.prefetch_factor:
+        yield "each chain of torchdata's nodes reads ahead in a way of its own; the recipe prefetches whole batches"

@@ -11,7 +11,8 @@ from dlio_torch.fit.data_set import DataFit
 from dlio_torch.fit.finding import Finding, Findings, findings
 from dlio_torch.fit.index_order import IndexOrder, RankShares, order_of, rank_shares, whole_indices
 from dlio_torch.fit.recorded_training import RecordedLoader, RecordedTraining
-from dlio_torch.fit.stream_order import fit_stream
+from dlio_torch.fit.stream_order import fit_stream, is_stream
+from dlio_torch.iotrace.figures.call_selection import within
 from dlio_torch.units import counted
 
 _DISTRIBUTED = "DistributedSampler"
@@ -25,7 +26,7 @@ def fit_order(training: RecordedTraining, data: DataFit) -> Findings:
     recorded = training.training
     if recorded is None:
         return findings(order_of_reads(training, data))
-    if recorded.dataset is not None and recorded.dataset.style in ("iterable", "datapipe"):
+    if is_stream(recorded):
         return fit_stream(training, recorded, data)
     return _samples(training, recorded, data)
 
@@ -51,7 +52,7 @@ def sampler_name(recorded: RecordedLoader) -> str:
 
 def _files_of_ranks(training: RecordedTraining, data: DataFit) -> Sequence[frozenset[str]]:
     """Files of the data set that each rank read."""
-    calls = training.calls[training.calls["file"].isin(data.files)]
+    calls = training.calls[within(training.calls, data.files)]
     return [frozenset(map(str, calls["file"][calls["rank"] == rank].unique())) for rank in range(training.world_size)]
 
 

@@ -18,6 +18,7 @@ from dlio_torch.fit.data_set import DataFit
 from dlio_torch.fit.finding import Confidence, Finding, Findings, findings
 from dlio_torch.fit.recorded_training import RecordedLoader, RecordedTraining
 from dlio_torch.iotrace.events.call_names import CLASSES, MAP, OPEN, READ, class_codes
+from dlio_torch.iotrace.figures.call_selection import within
 from dlio_torch.units import counted
 
 Ints = npt.NDArray[np.int64]
@@ -87,9 +88,17 @@ def fit_stream(training: RecordedTraining, recorded: RecordedLoader, data: DataF
     return findings(values, _gaps(reads, block))
 
 
+def is_stream(recorded: RecordedLoader) -> bool:
+    """Whether the data set gives its samples by itself: no index asks for one."""
+    dataset = recorded.dataset
+    if dataset is None or dataset.style == "map":
+        return False
+    return dataset.style != "nodes" or (dataset.length is None and recorded.indices.empty)
+
+
 def stream_reads(training: RecordedTraining, recorded: RecordedLoader, data: DataFit) -> StreamReads:
     """Passes of the processes that read the data set of a loader for its samples."""
-    calls = training.calls[training.calls["file"].isin(data.files) & (training.calls["dataset"] >= 0)]
+    calls = training.calls[within(training.calls, data.files) & (training.calls["dataset"] >= 0)]
     spans = training.recording.spans
     items = spans[(spans["op"] == "sample") & (spans["file"] == f"dataset {recorded.loader.dataset}")]
     passes: list[ReaderPass] = []

@@ -129,4 +129,4 @@ def test_the_recipe_of_an_emulated_run_comes_back(tmp_path: Path) -> None:
     for group in ("dataset", "access", "loader", "train"):
         shown = {name: written[group].get(name) for name in RECIPE[group]}
         assert shown == RECIPE[group]
-    assert written["compute"]["step_s"] == pytest.approx(0.002, rel=1)
+    assert written["compute"]["step_s"] >= 0.99 * 0.002  # a sleep is not shorter

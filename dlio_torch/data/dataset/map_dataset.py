@@ -44,6 +44,7 @@ class SampleDataset(Dataset[Batch]):
         preprocess: CPU time to spend on each sample.
         max_open_files: files that a thread keeps open; all threads together where they share them.
         verify: compare each sample with what was generated.
+        inherited: forked workers go on with the files that :meth:`open_first` opened, which must be mapped.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class SampleDataset(Dataset[Batch]):
         preprocess: Preprocess | None = None,
         max_open_files: int = 64,
         verify: bool = False,
+        inherited: bool = False,
     ) -> None:
         self._format = fmt
         self._manifest = manifest
@@ -67,6 +69,8 @@ class SampleDataset(Dataset[Batch]):
         self._specs = fmt.specs()
         self._shared = fmt.shared_by_threads
         self._files = self._no_files()
+        self._is_inherited = inherited
+        self._first: dict[int, tuple[Reader, str]] = {}
 
     def __len__(self) -> int:
         return self._manifest.num_samples
@@ -125,16 +129,20 @@ class SampleDataset(Dataset[Batch]):
             yield pending
 
     def open_first(self) -> None:
-        """Open as many files as stay open, if the reader threads share open files.
+        """Open as many files as stay open, if the reader threads share open files or workers inherit them.
 
         The thread that calls this is the one that opens them; the others read.
 
         Raises:
             DataError: a file is damaged or missing.
         """
+        files = range(min(self._manifest.num_files, self._max_open))
         if self._shared:
-            for file in range(min(self._manifest.num_files, self._max_open)):
+            for file in files:
                 self._shared_reader(file)
+        elif self._is_inherited:
+            opened = self._own_files()
+            self._first = {file: self._reader(file, opened) for file in files}
 
     def _no_files(self) -> Any:
         """Empty cache of open files: one per thread, or one for all threads with a lock for lookups and opens."""
@@ -142,12 +150,12 @@ class SampleDataset(Dataset[Batch]):
             return threading.local()
         return SimpleNamespace(pid=os.getpid(), opened=OrderedDict(), lock=threading.Lock())
 
-    # A forked worker must not use the files that its parent has open.
+    # A forked worker must not use the files that its parent has open, except for mappings.
 
     def _own_files(self) -> _Opened:
         files = self._files
         if getattr(files, "pid", None) != os.getpid():
-            files.pid, files.opened = os.getpid(), OrderedDict()
+            files.pid, files.opened = os.getpid(), OrderedDict(self._first)
         opened: _Opened = files.opened
         return opened
 
@@ -187,7 +195,7 @@ class SampleDataset(Dataset[Batch]):
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
         del state["_files"]
-        return state
+        return state | {"_first": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

@@ -31,6 +31,7 @@ class ArrowFacts(FormatFacts):
     suffixes: ClassVar[tuple[str, ...]] = (".arrow", ".feather")
     content: ClassVar[str] = "dlio_torch.formats.arrow.content:read_content"
     describe: ClassVar[str] = "dlio_torch.formats.arrow.describe:describe"
+    recreate: ClassVar[str] = "dlio_torch.formats.arrow.recreate:recreate"
 
     def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
         return (

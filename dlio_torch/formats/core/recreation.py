@@ -6,6 +6,7 @@ opened) follows from the program's samples and its calls.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _HALVINGS = 12
+_LEAST_BUFFER = 512
 _READS = ("read", "pread", "readv", "preadv")
 
 
@@ -68,7 +70,7 @@ class ObservedReads:
     def is_mapped(self) -> bool:
         """Whether the files were mapped into memory, and not read by calls."""
         maps = self.calls_of("mmap")
-        return bool(len(maps)) and maps["bytes"].sum() > self.read_calls["bytes"].sum()
+        return bool(len(maps) and maps["bytes"].sum() > self.read_calls["bytes"].sum())
 
     def samples_read(self) -> int:
         """Number of samples for which there are calls, each time that they were read; 0 if samples are not known."""
@@ -81,9 +83,19 @@ class ObservedReads:
         opens = (self.calls["sample"] >= 0) & (self.calls["op"] == "open")
         return float(opens.sum() / read) if read else 0.0
 
-    def array_named(self, name: str) -> ObservedArray | None:
-        """The array of a batch whose place is a name of the file; ``None``: no such name."""
-        return next((array for array in self.arrays if array.path.rpartition(".")[2] == name), None)
+    def first_read_bytes(self) -> int:
+        """Most frequent size of the first read after an open, which fills the buffer of the open file; 0: none."""
+        calls = self.calls[(self.calls["op"] == "open") | self.calls["op"].isin(_READS)]
+        opens = (calls["op"] == "open").groupby([calls["pid"], calls["file"]], observed=True).cumsum()
+        reads = calls.assign(number=opens)[calls["op"].isin(_READS) & (opens > 0)]
+        first = reads.groupby(["pid", "file", "number"], observed=True)["bytes"].first()
+        return int(first.mode().iloc[0]) if len(first) else 0
+
+    def buffer_option(self) -> dict[str, int]:
+        """Option ``buffer_bytes`` of formats that read through a buffer; empty: it is the block size of the files."""
+        size, blocks = self.first_read_bytes(), {os.stat(path).st_blksize for path in self.files[:1]}
+        is_buffer = size >= _LEAST_BUFFER and size % _LEAST_BUFFER == 0 and size not in blocks
+        return {"buffer_bytes": size} if is_buffer else {}
 
 
 @dataclass(frozen=True)
@@ -130,6 +142,18 @@ def recreation(format_name: str, description: DataDescription, reads: ObservedRe
         return Recreation(description.fields, dict(description.options))
     result: Recreation = load_function(format_name, function)(description, reads)
     return result
+
+
+def named_fields(fields: Sequence[FieldConfig], reads: ObservedReads) -> tuple[tuple[FieldConfig, ...], list[str]]:
+    """Fields whose names are those of arrays in a batch, and the names of the others; all if no name agrees.
+
+    Args:
+        fields: arrays of a sample in the files.
+        reads: of the program.
+    """
+    names = {array.path.rpartition(".")[2] for array in reads.arrays}
+    kept = tuple(entry for entry in fields if entry.name in names) or tuple(fields)
+    return kept, [entry.name for entry in fields if entry not in kept]
 
 
 def compressibility(content_bytes: int, stored_bytes: int) -> float:

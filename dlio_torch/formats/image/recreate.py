@@ -16,6 +16,8 @@ from dlio_torch.formats.image.completeness import check_complete
 _MOST_HEADERS = 256
 _LEAST_SIDE = 8
 _MOST_SPREAD = 0.5
+_AXES = 3
+_CHANNELS = (1, 3, 4)
 
 
 def recreate(description: DataDescription, reads: ObservedReads) -> Recreation:
@@ -34,8 +36,28 @@ def recreate(description: DataDescription, reads: ObservedReads) -> Recreation:
         "side_stdev": round(min(float(np.std(widths) / np.mean(widths)), _MOST_SPREAD), 3),
         "file_bytes": round(np.mean(sizes)),
         "file_bytes_stdev": round(float(np.std(sizes)), 1),
+        **reads.buffer_option(),
     }
+    evidence = _add_transform(options, reads)
     suffixes = sorted({path.suffix.lower() for path in reads.files} - {".jpg", ".jpeg"})
     differences = [f"images of {', '.join(suffixes)} are generated as JPEG"] if suffixes else []
     classes = description.details.get("classes", 0)
-    return Recreation((), options, {"num_subfolders": classes}, samples_per_file=1, differences=tuple(differences))
+    return Recreation(
+        (), options, {"num_subfolders": classes}, samples_per_file=1, evidence=evidence, differences=tuple(differences)
+    )
+
+
+def _add_transform(options: dict[str, Any], reads: ObservedReads) -> dict[str, str]:
+    """Adds the transform that gives images of the batches' size; returns its evidence, empty if it is not known."""
+    image = next((array for array in reads.arrays if len(array.shape) == _AXES), None)
+    if image is None:
+        return {}
+    sides = image.shape[1:] if image.shape[0] in _CHANNELS else image.shape[:2]
+    evidence = f"batches hold images of {sides[0]} x {sides[1]} pixels"
+    if sides == (options["height_mean"], options["width_mean"]) and not options["side_stdev"]:
+        options["transform"] = "none"
+        return {"transform": f"{evidence}, the size in the files"}
+    if sides[0] != sides[1]:
+        return {}
+    options |= {"transform": "random_resized_crop", "size": sides[0]}
+    return {"transform": f"{evidence}, and those of the files differ from it", "size": evidence}

@@ -73,8 +73,9 @@ class ParquetFormat(TableFormat):
     def _writer(self, target: Any, schema: pa.Schema) -> Any:
         import pyarrow.parquet as pq
 
-        # A dictionary of random values would only be given up after its first MiB.
-        return pq.ParquetWriter(target, schema, compression=self.options.compression, use_dictionary=False)
+        # A dictionary of random values is only given up after its first MiB.
+        options = self.options
+        return pq.ParquetWriter(target, schema, compression=options.compression, use_dictionary=options.dictionary)
 
     def _schema(self) -> pa.Schema:
         import pyarrow as pa

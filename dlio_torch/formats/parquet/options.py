@@ -7,7 +7,7 @@ from typing import Literal
 
 from dlio_torch.config.opt import opt
 
-READING = ("read", "batch_rows", "memory_map", "pre_buffer", "use_threads")
+READING = ("read", "batch_rows", "reopen", "memory_map", "pre_buffer", "use_threads")
 """Options that only concern reading."""
 
 
@@ -18,6 +18,11 @@ class ParquetConfig:
     row_group_samples: int = opt(1024, "samples per row group", minimum=1)
     compressibility: float = opt(
         0.0, "share of the content that is constant; 0: all random; 1: all zero", minimum=0, maximum=1
+    )
+    dictionary: bool = opt(
+        False,
+        "generated files have a dictionary of the values of each column, pyarrow's default; random values then take "
+        "more bytes",
     )
     compression: Literal["none", "snappy", "gzip", "zstd"] = opt("snappy", "codec of the column chunks")
     read: Literal["row_group", "single_row", "table"] = opt(
@@ -30,6 +35,11 @@ class ParquetConfig:
         "rows of a batch when a stream reads by ParquetFile.iter_batches (pyarrow's default is 65536); 0: it reads "
         "whole row groups",
         minimum=0,
+    )
+    reopen: Literal["none", "row_group"] = opt(
+        "none",
+        "none: a file stays open, and its footer is read once; row_group: it is opened for each row group "
+        "(ParquetFile(path).read_row_group(group)); of no effect with read=table or batch_rows",
     )
     memory_map: bool = opt(False, "map files into memory, as memory_map=True does")
     pre_buffer: bool = opt(

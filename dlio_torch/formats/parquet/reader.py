@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 class ParquetReader(Reader):
     """Reader of one Parquet file that keeps the row group which was read last.
 
+    With ``reopen=row_group`` the first row group is read from the file that was opened here, each other one from a file
+    that is opened for it.
+
     Args:
         path: the file.
         specs: arrays of a sample.
@@ -43,21 +46,15 @@ class ParquetReader(Reader):
     num_samples: int
 
     def __init__(self, path: Path, specs: list[ArraySpec], options: ParquetConfig) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         self._path, self._specs, self._options = path, specs, options
         self._names = [spec.name for spec in specs]
         self._group = -1
         self._columns: dict[str, CellRows] = {}
         if options.memory_map:
             report_truncated_maps()
-        with table_errors(path):
-            # Opened here, because pyarrow leaves a file that it opened and refused to the collector.
-            self._source = pa.memory_map(str(path)) if options.memory_map else pa.OSFile(str(path), "rb")
+        self._open()
         try:
             with table_errors(path):
-                self._file = pq.ParquetFile(self._source, pre_buffer=options.pre_buffer)
                 schema = self._file.schema_arrow
                 for spec in specs:
                     _check(path, spec, schema)
@@ -68,6 +65,22 @@ class ParquetReader(Reader):
             raise
         self._ends = np.cumsum([0, *counts])
         self.num_samples = int(self._ends[-1])
+
+    def _open(self) -> None:
+        """Open the file, and read its footer."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        path, options = self._path, self._options
+        with table_errors(path):
+            # Opened here, because pyarrow leaves a file that it opened and refused to the collector.
+            self._source = pa.memory_map(str(path)) if options.memory_map else pa.OSFile(str(path), "rb")
+        try:
+            with table_errors(path):
+                self._file = pq.ParquetFile(self._source, pre_buffer=options.pre_buffer)
+        except BaseException:
+            self.close()
+            raise
 
     def describe(self) -> dict[str, Any]:
         """Row groups, codec and the program that wrote the file."""
@@ -143,10 +156,14 @@ class ParquetReader(Reader):
         if group == self._group:
             return
         self._group, self._columns = -1, {}  # never two of them in memory
+        if self._source.closed:
+            self._open()
         with table_errors(self._path):
             table = self._file.read_row_group(group, columns=self._names, use_threads=self._options.use_threads)
             self._columns = self._rows_of(table, int(self._ends[group]))
         self._group = group
+        if self._options.reopen == "row_group":
+            self._source.close()
 
     def _rows_of(self, table: pa.Table | pa.RecordBatch, row: int) -> dict[str, CellRows]:
         """Rows of all columns; ``row`` is the first of the table in the file."""

@@ -31,6 +31,7 @@ class WebdatasetFacts(FormatFacts):
     choices: ClassVar[Mapping[str, str]] = {"access": "stream_pool"}
     content: ClassVar[str] = "dlio_torch.formats.webdataset.describe:read_content"
     describe: ClassVar[str] = "dlio_torch.formats.webdataset.describe:describe"
+    recreate: ClassVar[str] = "dlio_torch.formats.webdataset.recreate:recreate"
 
     def check_decoupled(self, config: Config, fail: Fail) -> None:
         from dlio_torch.formats.webdataset.members import kind_of_extension

@@ -97,8 +97,8 @@ class WebdatasetFormat(FieldFormat):
         member = self._members[number]
         if member.kind == "image":
             self._check_generated(member)
-            samples = range(first, first + count)
-            return [pixels(self.seed, sample, number, member.field.shape) for sample in samples]
+            samples, noise = range(first, first + count), self.options.noise
+            return [pixels(self.seed, sample, number, member.field.shape, noise) for sample in samples]
         arrays = super().content(number, first, count)
         if member.kind == "integer":
             return [np.asarray(array.astype(np.uint64) % np.uint64(CLASSES), member.field.dtype) for array in arrays]

@@ -24,7 +24,6 @@ CLASSES = 1000
 """Exclusive upper limit of generated integers, which are 0 to 999 like the labels of ImageNet."""
 
 _TILE = 16  # pixels of equal colour along each axis, before the noise
-_NOISE = 24  # exclusive upper limit; at quality 90 a JPEG pixel then takes about the bytes of a photograph's
 _LETTERS = 26
 _JSON = ('{"text": "', '"}')
 
@@ -158,13 +157,13 @@ def as_text(extension: str, values: npt.NDArray[np.uint8]) -> npt.NDArray[np.uin
     return letters
 
 
-def pixels(seed: int, sample: int, stream: int, shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
-    """Pixels of a generated image: tiles of random colours under a little noise."""
+def pixels(seed: int, sample: int, stream: int, shape: tuple[int, ...], noise: int) -> npt.NDArray[np.uint8]:
+    """Pixels of a generated image: tiles of random colours under noise of so many values."""
     generator = payload.rng(seed, sample, stream)
     tiles = [-(-length // _TILE) for length in shape[:2]]
-    coarse = generator.integers(0, 256 - _NOISE, (*tiles, *shape[2:]), np.uint8)
+    coarse = generator.integers(0, 256 - noise, (*tiles, *shape[2:]), np.uint8)
     smooth = coarse.repeat(_TILE, 0)[: shape[0]].repeat(_TILE, 1)[:, : shape[1]]
-    return np.asarray(smooth + generator.integers(0, _NOISE, shape, np.uint8), np.uint8)
+    return np.asarray(smooth + generator.integers(0, noise, shape, np.uint8), np.uint8)
 
 
 def _image(values: npt.NDArray[Any], extension: str, quality: int) -> bytes:

@@ -29,7 +29,12 @@ class WebdatasetConfig:
         "sample without one of the members in dataset.fields; fail: the run fails, as WebDataset's to_tuple(); skip: "
         "the sample is left out, as with handler=ignore_and_continue",
     )
-    quality: int = opt(90, "JPEG quality of generated images, 1 to 95", minimum=1, maximum=95)
+    quality: int = opt(
+        90, "JPEG quality of generated images, 1 to 100 (that of webdataset's own encoder)", minimum=1, maximum=100
+    )
+    noise: int = opt(
+        24, "generated images: number of values among which the noise of a pixel is drawn", minimum=1, maximum=255
+    )
     compression: Literal["none", "gzip"] = opt(
         "none", "compression of generated shards; shards of any compression are read, which their first bytes tell"
     )

@@ -88,6 +88,9 @@ class StateLibrary(ABC):
             OSError: a file cannot be written.
         """
 
+    def close(self) -> None:  # noqa: B027 - most libraries hold nothing between checkpoints
+        """Give back what the library holds between checkpoints."""
+
     def completing_files(self, step: int) -> list[Path]:
         """Files of a checkpoint that :meth:`commit` writes on this rank, and that go with it."""
         return []
@@ -153,6 +156,9 @@ class StateSaver(SynchronousSaver):
         flushed, size = fsync_s + commit.fsync_s if fsync else None, written + commit.bytes
         write_s += commit.write_s
         self._finished.append(SaveTimes(step, start, spent, spent, size, write_s=write_s, fsync_s=flushed))
+
+    def close(self) -> None:
+        self._library.close()
 
     def discard(self, step: int) -> None:
         """Delete this rank's files of a checkpoint, without those that the next checkpoint replaces.

@@ -25,6 +25,7 @@ _UNUSED = (
     Unused("loader.prefetch_factor", _AHEAD, (None,)),
     Unused("loader.prefetch_batches", _AHEAD, (1,), "set loader.prefetch_bytes instead"),
     Unused("loader.in_memory", "the engine reads samples during training, in each epoch", (False,)),
+    Unused("loader.opened_by", "the engine reads samples by their extents and maps no files", ("workers",)),
     Unused("access.interleave_prefetch", _AHEAD, (0,)),
     Unused("access.interleave_buffer", _AHEAD, (0,)),
     Unused("access.lane_probe", "the engine knows the shapes of samples without a probe", (False,)),
