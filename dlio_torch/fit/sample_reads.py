@@ -29,6 +29,8 @@ _PAUSE_RATIO = 2.5
 """Ratio by which the shortest pause is longer than the longest time between calls of one batch."""
 _SAME = 0.05
 """Relative difference up to which readings count as of one size."""
+_LITTLE = 0.001
+"""Bytes that are read of a file, relative to those of the file that is read most, up to which it holds no samples."""
 _REPEATED = 1.5
 """Readings for each sample from which on the program reads its samples again."""
 _NEAR = 5  # calls behind the usual bytes among which a reading may end
@@ -122,10 +124,19 @@ def sample_reads(training: RecordedTraining) -> SampleReads:
 
 
 def read_only(training: RecordedTraining) -> list[str]:
-    """Files of training samples that the program does not write itself, as it does with temporary files."""
+    """Files of training samples that the program does not write itself, as it does with temporary files.
+
+    Without a loader also settings and the like are read; files of which far less is read than of others are left out.
+    """
     calls, files = training.calls, training_files(training)
-    written = calls[class_codes(calls) == CLASSES.index(WRITE)]["file"].unique()
-    return [name for name in files if name not in set(map(str, written))] or files
+    codes = class_codes(calls)
+    written = set(map(str, calls[codes == CLASSES.index(WRITE)]["file"].unique()))
+    kept = [name for name in files if name not in written] or files
+    if training.training is not None:
+        return kept
+    reads = calls[(codes == CLASSES.index(READ)) & calls["file"].isin(kept).to_numpy()]
+    moved = reads["bytes"].clip(lower=0).groupby(reads["file"].astype(str)).sum()
+    return [name for name in kept if moved.get(name, 0) > _LITTLE * moved.max()]
 
 
 def reads_of_samples(calls: pd.DataFrame, dataset: int) -> SampleReads:
