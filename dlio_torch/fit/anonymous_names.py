@@ -11,7 +11,7 @@ import getpass
 import os
 import re
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from string import ascii_lowercase
@@ -22,11 +22,13 @@ from dlio_torch.fit.finding import Finding, Findings
 from dlio_torch.fit.fit_recording import FittedTraining
 from dlio_torch.fit.recorded_training import RecordedTraining
 from dlio_torch.fit.score import Score
+from dlio_torch.formats.core.registry import facts
 from dlio_torch.iotrace.fidelity.measures import LIMITS
 
 _TOKEN = re.compile(r"[\w.+@~%*?\-\[\]{}]+")
 _PIECE = re.compile(r"[^\W\d_]{4,}")
 _EDGE = ".-?[]{}"
+_PARTS = re.compile(r"([./;])")
 _LIBRARIES = ("torch", "torchdata", "numpy", "builtins", "__main__")
 _PUBLIC = "python recording recorded program files file data sample samples batch batches dlio dlio_torch run emulation"
 
@@ -37,11 +39,15 @@ class AnonymousNames:
     Args:
         arrays: names of the arrays of a sample.
         words: other names: parts of paths, hosts, users, classes.
+        stays: whether a part of the name of an array stays, as it says how the array is stored.
     """
 
-    def __init__(self, arrays: Iterable[str], words: Iterable[str]) -> None:
+    def __init__(
+        self, arrays: Iterable[str], words: Iterable[str], stays: Callable[[str], bool] = lambda part: False
+    ) -> None:
         public = _public_words()
-        self._arrays = dict(_numbered_arrays(arrays))
+        self._arrays = dict(_numbered_arrays(arrays, stays))
+        self._spoken = {name for name in self._arrays if _is_private(name, public)}
         wanted = (word for word in dict.fromkeys(words) if _is_private(word, public) and word not in self._arrays)
         self._words = {word: f"name{number}" for number, word in enumerate(sorted(wanted))}
         self._pieces = {
@@ -50,7 +56,7 @@ class AnonymousNames:
             for piece in _PIECE.findall(word)
             if piece.lower() not in public
         }
-        odd = [word for word in (*self._arrays, *self._words) if not _TOKEN.fullmatch(word)]
+        odd = [word for word in (*self._spoken, *self._words) if not _TOKEN.fullmatch(word)]
         self._odd = sorted(odd, key=len, reverse=True)
 
     def text(self, text: str) -> str:
@@ -101,7 +107,7 @@ class AnonymousNames:
         """The token, or its numbered name: as a whole, without punctuation at its ends, or by a part of it."""
         bare = token.strip(_EDGE)
         for word in (token, bare):
-            if word in self._words or (word in self._arrays and len(word) > 1):
+            if word in self._words or word in self._spoken:
                 return token.replace(word, self._name(word), 1)
         parts = (self._pieces[piece] for piece in _PIECE.findall(token) if piece in self._pieces)
         return next(parts, token)
@@ -115,16 +121,18 @@ def anonymous_names(training: RecordedTraining, fitted: FittedTraining, paths: I
         fitted: the values that follow from it.
         paths: further paths whose parts are replaced, such as that of the result.
     """
-    return AnonymousNames(_array_names(training, fitted), [*_words(training), *_of_paths(map(str, paths))])
+    stays = facts(fitted.data.format).states_encoding
+    return AnonymousNames(_array_names(training, fitted), [*_words(training), *_of_paths(map(str, paths))], stays)
 
 
-def _numbered_arrays(names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Names of arrays and their numbered names; each part of a path has a number."""
-    known = list(dict.fromkeys(names))
-    parts = list(dict.fromkeys(part for name in known for part in name.split("/") if part))
-    numbered = {part: _numbered(number, len(part)) for number, part in enumerate(parts)}
+def _numbered_arrays(names: Iterable[str], stays: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
+    """Names of arrays and their numbered names; each part between dots, slashes and semicolons has a number."""
+    known = [name for name in dict.fromkeys(names) if name]
+    parts = dict.fromkeys(part for name in known for part in _PARTS.split(name))
+    private = [part for part in parts if any(map(str.isalpha, part)) and not stays(part)]
+    numbered = {part: _numbered(number, len(part)) for number, part in enumerate(private)}
     for name in known:
-        yield name, "/".join(numbered.get(part, "") for part in name.split("/"))
+        yield name, "".join(numbered.get(part, part) for part in _PARTS.split(name))
 
 
 def _numbered(number: int, length: int) -> str:
@@ -147,7 +155,7 @@ def _array_names(training: RecordedTraining, fitted: FittedTraining) -> Iterator
         yield from (field.name for field in inspection.description.fields)
         yield from (array.name for array in inspection.description.arrays)
     for entry in training.torch.arrays:
-        yield from (part for array in entry.arrays for part in array.path.split(".") if not part.isdigit())
+        yield from (array.path for array in entry.arrays if not array.path.isdigit())
 
 
 def _names_within(value: Any) -> Iterator[str]:
@@ -164,12 +172,12 @@ def _names_within(value: Any) -> Iterator[str]:
 def _words(training: RecordedTraining) -> Iterator[str]:
     """Names of files, hosts, users, programs and classes."""
     recording, torch = training.recording, training.torch
-    facts = recording.facts
+    about = recording.facts
     yield from _of_paths(str(name) for name in recording.events.frame["file"].cat.categories)
-    yield from _of_paths([str(recording.path), str(facts.get("cwd", "")), *map(str, facts.get("command") or ())])
+    yield from _of_paths([str(recording.path), str(about.get("cwd", "")), *map(str, about.get("command") or ())])
     yield from _of_paths(state.path for state in torch.saves if state.path)
     yield from (process.host for process in recording.events.processes if process.host)
-    environment = facts.get("environment")
+    environment = about.get("environment")
     if isinstance(environment, Mapping) and environment.get("host"):
         yield str(environment["host"])
     yield from (socket.gethostname(), *_user())

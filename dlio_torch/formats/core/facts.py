@@ -138,6 +138,14 @@ class FormatFacts:
 
     # --- its options ---
 
+    def states_encoding(self, part: str) -> bool:
+        """Whether a part of a field's name says how the field is stored, such as an extension; it names nothing else.
+
+        Args:
+            part: of the name, between dots, slashes and semicolons.
+        """
+        return False
+
     @property
     def option_group(self) -> str:
         """Name of the format's options below ``dataset``."""

@@ -33,6 +33,11 @@ class WebdatasetFacts(FormatFacts):
     describe: ClassVar[str] = "dlio_torch.formats.webdataset.describe:describe"
     recreate: ClassVar[str] = "dlio_torch.formats.webdataset.recreate:recreate"
 
+    def states_encoding(self, part: str) -> bool:
+        from dlio_torch.formats.webdataset.members import kind_of_extension
+
+        return kind_of_extension(part) != "stored"
+
     def check_decoupled(self, config: Config, fail: Fail) -> None:
         from dlio_torch.formats.webdataset.members import kind_of_extension
         from dlio_torch.formats.webdataset.options import IMAGE_AXES

@@ -10,10 +10,11 @@ import pytest
 from fitted_trainings import fitted, passes, recorded, training_of
 
 from dlio_torch.fit.anonymous_names import AnonymousNames, anonymous_evidence, anonymous_names
-from dlio_torch.fit.finding import Finding
+from dlio_torch.fit.finding import Finding, findings
 from dlio_torch.fit.fit_evidence import evidence
 from dlio_torch.fit.recipe_text import recipe_text
 from dlio_torch.fit.score import Score
+from dlio_torch.formats.core.registry import facts
 from dlio_torch.iotrace.events.torch_calls import SavedState, TorchCalls, TorchDataset, read_torch_calls
 from dlio_torch.iotrace.fidelity.compare_recordings import compare
 
@@ -83,3 +84,12 @@ def test_figures_of_a_score_have_no_names() -> None:
     assert "whale" not in text
     distances = [component.distance for component in score.comparison.components]
     assert distances == [component.distance for component in comparison.components]
+
+
+def test_extensions_that_say_how_a_member_is_stored_stay() -> None:
+    names = AnonymousNames(["jpg", "seg.png", "whale", "data"], [], facts("webdataset").states_encoding)
+    shown = names.findings(
+        findings([Finding("dataset.fields", [{"name": name} for name in ("jpg", "seg.png", "whale")], "")])
+    )
+    assert [field["name"] for field in shown.values[0].value] == ["jpg", "ar0.png", "arra1"]
+    assert names.text("the data set of whale") == "the data set of arra1"  # a word of ours stays
