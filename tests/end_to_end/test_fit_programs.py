@@ -94,3 +94,36 @@ def test_the_recipe_reads_as_the_program(
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(recipe_text(fitted.findings, name))
     compose([f"recipe={recipe}"])
+
+
+# --- data set -------------------------------------------------------------------------------------------------
+
+DATA: list[tuple[str, str, int, dict[str, Any]]] = [
+    (
+        "hdf5_crops", "h5py", 64,
+        {
+            "dataset.format": "hdf5_crops", "dataset.hdf5.crop": [32, 32, 32], "dataset.hdf5.reopen": "array",
+            "dataset.hdf5.compression": "gzip", "dataset.num_files": 2, "dataset.samples_per_file": 32,
+        },
+    ),
+    (
+        "csv_in_memory", "pandas", 512,
+        {
+            "dataset.format": "csv", "dataset.csv.header": True, "loader.in_memory": True, "dataset.num_files": 1,
+            "dataset.samples_per_file": 512,
+        },
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "library", "samples", "values"), DATA, ids=[case[0] for case in DATA])
+def test_the_recipe_generates_data_like_those_of_the_program(
+    name: str, library: str, samples: int, values: dict[str, Any], fit: Fit, tmp_path: Path
+) -> None:
+    pytest.importorskip(library)
+    fitted = fit(name, samples, "--workers", "0")
+    assert {key: fitted.findings.value(key) for key in values} == values
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(recipe_text(fitted.findings, name))
+    config = compose([f"recipe={recipe}"]).config
+    assert config.dataset.path is None  # it needs no data of the program
