@@ -144,6 +144,11 @@ class SampleDataset(Dataset[Batch]):
             opened = self._own_files()
             self._first = {file: self._reader(file, opened) for file in files}
 
+    def close_first(self) -> None:
+        """Close the files that workers inherited; the process that opened them calls this when no worker is left."""
+        while self._first:
+            self._first.popitem()[1][0].close()
+
     def _no_files(self) -> Any:
         """Empty cache of open files: one per thread, or one for all threads with a lock for lookups and opens."""
         if not self._shared:
@@ -231,6 +236,11 @@ class CatchingDataset(Dataset[Fetched]):
         """Set the step of the next batch, for datasets that depend on it."""
         if hasattr(self._inner, "begin"):
             self._inner.begin(epoch, step)
+
+    def close(self) -> None:
+        """Close files that workers inherited; called when no worker is left."""
+        if isinstance(self._inner, SampleDataset):
+            self._inner.close_first()
 
     def __getitem__(self, index: int) -> Fetched:
         return self.__getitems__([index])

@@ -131,7 +131,7 @@ class BatchLoader:
                 "loader.pin_memory=true needs a GPU, but torch finds none", hint="set loader.pin_memory=false"
             )
         self._timeout_s = config.timeout_s
-        self._sampler = sampler
+        self._sampler, self._read_from = sampler, source
         self._epoch = 0
         self._taken = 0  # batches of this epoch that the trainer has taken
         #: Number of the batch that was taken last (:mod:`dlio_torch.data.dataset.provenance`); -1: none is recorded.
@@ -234,3 +234,5 @@ class BatchLoader:
         self.watchdog.stop()
         with deferred():
             self._engine.close()
+            if isinstance(self._read_from, CatchingDataset):
+                self._read_from.close()

@@ -54,6 +54,8 @@ class ArrowTable:
             try:
                 self.container = options.ipc if options else _container(path)
                 table = _all_batches(self._source, self.container)
+                if options is not None and options.memory_map:
+                    self._source.close()  # as the library, which keeps the mapping alone
             except BaseException:
                 self.close()
                 raise
@@ -70,6 +72,7 @@ class ArrowTable:
         import pyarrow as pa
 
         if options is not None:
+            path.exists()  # datasets looks for a file before it opens it
             return pa.memory_map(str(path)) if options.memory_map else pa.input_stream(str(path))
         mapping = QuietMapping(path)
         self.mapped = mapping.address, mapping.size

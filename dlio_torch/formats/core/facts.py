@@ -98,7 +98,7 @@ class FormatFacts:
             path: of one file, or of the folder that :meth:`recognises_folder` accepted.  It raises ``DataError`` for
             data that it cannot read.  Empty: files of this format cannot be described.
         recreate: ``module:function`` that returns the ``Recreation`` (``formats/core/recreation.py``) of existing
-            files: the options with which this format generates files like them.  Empty: those that read them.
+            files: the options with which this format generates files like them.  Empty: it generates none like them.
         replay: ``module:function`` that writes recorded samples (``formats/core/recorded_samples.py``) to a path, from
             which this format generates raw files and repeats the recorded calls on them.  Empty: it does not.
         replay_option: option of its group that names this file.

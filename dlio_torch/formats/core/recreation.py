@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlio_torch.config.schema import FieldConfig
+from dlio_torch.errors import DataError
 from dlio_torch.formats.core.data_description import DataDescription
 from dlio_torch.formats.core.registry import facts, load_function
 
@@ -135,13 +136,28 @@ def recreation(format_name: str, description: DataDescription, reads: ObservedRe
         reads: how the program read them.
 
     Raises:
-        DataError: a file cannot be read, or it stays open what a sample is.
+        DataError: a file cannot be read, it stays open what a sample is, or the format generates no files like these.
     """
     function = facts(format_name).recreate
     if not function:
-        return Recreation(description.fields, dict(description.options))
+        raise DataError(f"format {format_name} has no options that generate files like existing ones")
     result: Recreation = load_function(format_name, function)(description, reads)
     return result
+
+
+def as_described(description: DataDescription, reads: ObservedReads) -> Recreation:
+    """The recreation of files that the options which read them also generate."""
+    answers = {question.setting.partition("=")[0].rpartition(".")[2] for question in description.questions}
+    options = dict(description.options)
+    if "samples" in answers and reads.samples is not None:
+        options["samples"] = "file" if reads.samples == len(reads.files) else "rows"
+    differences = [
+        f"array {array.name} is compressed by {array.compression}, generated ones are not"
+        for array in description.arrays
+        if array.compression
+    ]
+    per_file = 1 if options.get("samples") == "file" else None
+    return Recreation(description.fields, options, samples_per_file=per_file, differences=tuple(differences))
 
 
 def named_fields(fields: Sequence[FieldConfig], reads: ObservedReads) -> tuple[tuple[FieldConfig, ...], list[str]]:

@@ -28,6 +28,7 @@ class IndexedBinaryFacts(FormatFacts):
     unmapped: ClassVar[tuple[str, Any] | None] = ("access", "file")
     posix_only: ClassVar[Mapping[str, Any]] = {"access": "file"}
     describe: ClassVar[str] = "dlio_torch.formats.indexed_binary.describe:describe"
+    recreate: ClassVar[str] = "dlio_torch.formats.core.recreation:as_described"
 
     def recognises(self, path: Path, head: bytes) -> bool:
         if path.suffix != ".bin":

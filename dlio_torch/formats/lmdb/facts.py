@@ -33,6 +33,7 @@ class LmdbFacts(FormatFacts):
     suffixes: ClassVar[tuple[str, ...]] = (".lmdb", "_lmdb")
     content: ClassVar[str] = "dlio_torch.formats.lmdb.content:read_content"
     describe: ClassVar[str] = "dlio_torch.formats.lmdb.describe:describe"
+    recreate: ClassVar[str] = "dlio_torch.formats.core.recreation:as_described"
 
     def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
         return tuple(Unused(self.key(name), _UNUSED) for name in ("readahead", "lock", "max_readers"))

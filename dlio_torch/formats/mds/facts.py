@@ -23,6 +23,7 @@ class MdsFacts(FormatFacts):
     format: ClassVar[str] = "dlio_torch.formats.mds.format:MdsFormat"
     suffixes: ClassVar[tuple[str, ...]] = (_SHARD,)
     describe: ClassVar[str] = "dlio_torch.formats.mds.describe:describe"
+    recreate: ClassVar[str] = "dlio_torch.formats.core.recreation:as_described"
 
     def recognises_folder(self, path: Path, names: Sequence[str]) -> bool:
         return INDEX in names and any(_SHARD in Path(name).suffixes for name in names)

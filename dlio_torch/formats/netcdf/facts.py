@@ -26,6 +26,7 @@ class NetcdfFacts(FormatFacts):
     magics: ClassVar[tuple[bytes, ...]] = tuple(b"CDF" + bytes([version]) for version in (1, 2, 5))
     suffixes: ClassVar[tuple[str, ...]] = (".nc", ".nc4")
     describe: ClassVar[str] = "dlio_torch.formats.netcdf.describe:describe"
+    recreate: ClassVar[str] = "dlio_torch.formats.core.recreation:as_described"
     content: ClassVar[str] = "dlio_torch.formats.netcdf.content:read_content"
 
     def recognises(self, path: Path, head: bytes) -> bool:
@@ -46,6 +47,7 @@ class NetcdfCfFacts(NetcdfFacts):
     magics: ClassVar[tuple[bytes, ...]] = ()
     based_on: ClassVar[str] = ""
     describe: ClassVar[str] = "dlio_torch.formats.netcdf.describe:describe_cf"
+    recreate: ClassVar[str] = ""
 
     def recognises(self, path: Path, head: bytes) -> bool:
         return False

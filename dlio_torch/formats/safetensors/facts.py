@@ -33,6 +33,7 @@ class SafetensorsFacts(FormatFacts):
     suffixes: ClassVar[tuple[str, ...]] = (".safetensors",)
     content: ClassVar[str] = "dlio_torch.formats.safetensors.describe:read_content"
     describe: ClassVar[str] = "dlio_torch.formats.safetensors.describe:describe"
+    recreate: ClassVar[str] = "dlio_torch.formats.core.recreation:as_described"
 
     def check(self, config: Config, fail: Fail) -> None:
         data, options = config.dataset, config.dataset.of(SafetensorsConfig)

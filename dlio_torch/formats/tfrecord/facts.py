@@ -28,6 +28,7 @@ class TfrecordFacts(FormatFacts):
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
     content: ClassVar[str] = "dlio_torch.formats.tfrecord.content:read_content"
     describe: ClassVar[str] = "dlio_torch.formats.tfrecord.describe:describe"
+    recreate: ClassVar[str] = "dlio_torch.formats.core.recreation:as_described"
 
     def unused_by_decoupled(self, config: Config) -> Sequence[Unused]:
         if config.dataset.of(TfrecordConfig).compression != "none":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from abc import abstractmethod
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ class TokensReader(Reader):
         self._options = options
         self._dtype = np.dtype(options.dtype)
         self._windows = Windows.of(options)
-        self.tokens = count_tokens(path, options)
+        self.tokens = self._count()
         self.num_samples = self._windows.count(self.tokens)
         if not self.num_samples:
             raise DataError(
@@ -69,6 +70,10 @@ class TokensReader(Reader):
                     buffer.fixed[TARGETS][place] = tokens[start + 1 : start + 1 + windows.length]
                 else:
                     buffer.fixed[STORED][place] = window
+
+    def _count(self) -> int:
+        """Number of tokens in the file."""
+        return count_tokens(self._path, self._options)
 
     @abstractmethod
     def _taken(self, start: int, count: int, buffer: BatchBuffer) -> npt.NDArray[Any]:
@@ -106,10 +111,22 @@ class MappedReader(TokensReader):
     _batch: weakref.ref[BatchBuffer] | None = None
 
     def __init__(self, path: Path, options: TokensConfig) -> None:
-        super().__init__(path, options)
         self._by_batch = options.reopen == "batch"
-        if not self._by_batch:
-            self._map = self._mapped()
+        try:
+            super().__init__(path, options)
+        except BaseException:
+            self._map = None
+            raise
+
+    def _count(self) -> int:
+        """The same, from a mapping that is kept, as of a program that maps a file once."""
+        options = self._options
+        if not self._by_batch and options.header == "none":
+            report_truncated_maps()
+            with suppress(OSError, ValueError):  # else the file itself says what is wrong
+                self._map = np.memmap(self._path, self._dtype, "r")
+                return len(self._map)
+        return super()._count()
 
     def keep_mapped(self) -> None:
         """From now on, keep one mapping until the reader is closed, as a stream has no batches."""

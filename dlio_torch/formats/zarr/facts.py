@@ -30,6 +30,7 @@ class ZarrFacts(FormatFacts):
     uncompressed: ClassVar[tuple[str, Any] | None] = ("compression", "none")
     suffixes: ClassVar[tuple[str, ...]] = (".zarr",)
     describe: ClassVar[str] = "dlio_torch.formats.zarr.describe:describe"
+    recreate: ClassVar[str] = "dlio_torch.formats.zarr.recreate:recreate"
 
     def check(self, config: Config, fail: Fail) -> None:
         options = config.dataset.of(ZarrConfig)

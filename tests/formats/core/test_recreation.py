@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +10,19 @@ import h5py
 import numpy as np
 import pandas as pd
 import pytest
+from format_configs import CONFIGS
 from observed_calls import array, observed
+from optional_parts import formats
 
 from dlio_torch.config.schema import DatasetConfig
+from dlio_torch.errors import DataError
 from dlio_torch.formats.core.data_description import DataDescription
 from dlio_torch.formats.core.inspection import Inspection, inspect_path
 from dlio_torch.formats.core.recreation import ObservedReads, Recreation, recreation
 from dlio_torch.formats.core.registry import all_facts, create, facts, load_function
 from dlio_torch.formats.testing.contract import write
 
+AS_DESCRIBED = "dlio_torch.formats.core.recreation:as_described"
 RNG = np.random.default_rng(0)
 
 
@@ -50,7 +55,36 @@ def test_every_function_can_be_loaded() -> None:
     assert all(callable(load_function(name, facts(name).recreate)) for name in names)
     for kind in all_facts():
         folder = kind.format.split(":")[0].rpartition(".")[0]
-        assert not kind.recreate or kind.recreate.startswith(folder), kind.name
+        assert kind.recreate in ("", AS_DESCRIBED) or kind.recreate.startswith(folder), kind.name
+
+
+@pytest.mark.parametrize("name", formats(["safetensors", "tfrecord", "lmdb", "mds", "indexed_binary", "netcdf"]))
+def test_options_that_read_also_generate(name: str, tmp_path: Path) -> None:
+    """Also of formats whose files state all that a generated file needs."""
+    fmt = create(replace(CONFIGS[name], samples_per_file=7), 1)
+    path = write(fmt, tmp_path / f"a{fmt.suffix}", 0, 7)
+    assert facts(name).recreate == AS_DESCRIBED
+    result, after, _ = recreated(path, tmp_path / "new", observed([path], [], 7), 7)
+    assert arrays_of(after.description) == arrays_of(inspect_path(str(path)).description)
+    assert not result.differences
+
+
+@pytest.mark.parametrize("name", formats(["zarr"]))
+def test_zarr_chunks_and_codec(name: str, tmp_path: Path) -> None:
+    zarr = pytest.importorskip("zarr")
+    path = tmp_path / "a.zarr"
+    group = zarr.open_group(str(path), mode="w")
+    codec = zarr.codecs.ZstdCodec(level=1)
+    image = group.create_array("image", shape=(40, 16, 16), dtype="float32", chunks=(4, 16, 8), compressors=[codec])
+    image[:] = RNG.standard_normal((40, 16, 16), np.float32)
+    result, after, _ = recreated(path, tmp_path / "new", observed([path], [], 40), 40)
+    assert result.options["compression"] == "zstd"
+    assert [item[:4] for item in arrays_of(after.description)] == [("image", "float32", (40, 16, 16), (4, 16, 8))]
+
+
+def test_a_format_that_generates_no_files_like_these_says_so() -> None:
+    with pytest.raises(DataError, match="larcv3 has no options that generate"):
+        recreation("larcv3", DataDescription(), observed([]))
 
 
 def test_hdf5_with_chunks_beside_contiguous_labels(tmp_path: Path) -> None:
