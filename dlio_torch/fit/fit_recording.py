@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dlio_torch.fit.batch_amounts import fit_amounts
+from dlio_torch.fit.cached_data import fit_cache
 from dlio_torch.fit.checkpoints import fit_checkpoints
 from dlio_torch.fit.data_set import DataFit, fit_data
 from dlio_torch.fit.evaluation_steps import fit_evaluation
@@ -17,7 +18,7 @@ from dlio_torch.fit.step_times import fit_steps
 
 Part = Callable[[RecordedTraining, DataFit], Findings]
 
-_PARTS: tuple[Part, ...] = (fit_order, fit_loader, fit_steps, fit_amounts, fit_evaluation, fit_checkpoints)
+_PARTS: tuple[Part, ...] = (fit_order, fit_loader, fit_steps, fit_amounts, fit_evaluation, fit_checkpoints, fit_cache)
 
 
 @dataclass(frozen=True)
