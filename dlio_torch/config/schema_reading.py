@@ -180,6 +180,11 @@ class LoaderConfig:
     )
     in_memory: bool = opt(False, "read all samples of the rank into memory before training")
     timeout_s: float = opt(300.0, "maximum wait for a batch before the run fails; 0: no limit", unit="s", minimum=0)
+    probe_files: Literal["none", "first", "all"] = opt(
+        "none",
+        "files of each split that the rank's process opens and closes once before training, as programs do to learn "
+        "the shape of the samples (first) or their number (all)",
+    )
     replay: Literal["none", "reads", "samples", "batches"] = opt(
         "none",
         "leave out one cost of loading training batches, to measure that cost; none: nothing is left out; reads: "

@@ -57,16 +57,24 @@ def fit_data(training: RecordedTraining) -> DataFit:
     """Finds the data set of a recorded training; without a format that explains it, the recorded calls.
 
     Raises:
-        DataError: no file was read.
+        DataError: neither a known format nor the calls of samples explain the data.
     """
     try:
         return _known_format(training)
     except DataError as error:
-        return _recorded_calls(training, error.message)
+        return _recorded_calls(training, error)
 
 
-def _recorded_calls(training: RecordedTraining, reason: str) -> DataFit:
-    data = fit_replayed_data(training, reason)
+def _recorded_calls(training: RecordedTraining, reason: DataError) -> DataFit:
+    """The recorded calls as a data set.
+
+    Raises:
+        DataError: ``reason``, why no known format explains them, if it is not known which calls read a sample either.
+    """
+    try:
+        data = fit_replayed_data(training, reason.message)
+    except DataError as error:
+        raise reason from error
     files, samples = tuple(data.samples.file_bytes), len(data.samples.samples)
     return DataFit(data.findings, data.format, files, samples, None, data.samples, data.reads)
 

@@ -20,6 +20,7 @@ from dlio_torch.fit.result_folder import ResultFolder
 from dlio_torch.fit.score import Score, reproduced_part, run_recipe, score, without_compute
 from dlio_torch.fit.unusable_recordings import refuse_other_program
 from dlio_torch.formats.core.recorded_samples import write_recorded_samples
+from dlio_torch.iotrace.events.recording import Recording
 from dlio_torch.units import counted
 
 
@@ -143,9 +144,12 @@ def _scored(
 ) -> Score:
     """Runs the recipe and compares the run with the part of the recording that the recipe reproduces."""
     emulation = run_recipe(folder, fitted.ranks, *without_compute(training.recording))
-    recording = reproduced_part(training.recording, fitted.findings.files)
-    repeats = [reproduced_part(rerun.recording, fit_training(rerun).findings.files) for rerun in reruns]
-    return score(recording, emulation, repeats)
+    repeats = [_part(rerun, fit_training(rerun)) for rerun in reruns]
+    return score(_part(training, fitted), emulation, repeats)
+
+
+def _part(training: RecordedTraining, fitted: FittedTraining) -> Recording:
+    return reproduced_part(training.recording, fitted.findings.files, training.own_data_ns)
 
 
 def _notes(ranks: int) -> tuple[str, ...]:

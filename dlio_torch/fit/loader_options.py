@@ -33,6 +33,7 @@ def fit_loader(training: RecordedTraining, data: DataFit) -> Findings:
     recorded = training.training
     values = [*_engine(recorded), *_workers(recorded), *_delivery(recorded)]
     values += [*_style(recorded), *_in_memory(training, data), *_open_files(training, data)]
+    values += _probed(training, data)
     return findings(values, _gaps(recorded))
 
 
@@ -86,7 +87,7 @@ def _delivery(recorded: RecordedLoader) -> Iterator[Finding]:
 def _style(recorded: RecordedLoader) -> Iterator[Finding]:
     """Class of the data set in torch; streams are pipes anyway."""
     dataset = recorded.dataset
-    if dataset is not None and dataset.style == "map" and "MapDataPipe" in dataset.class_name:
+    if dataset is not None and dataset.style == "datapipe" and not is_stream(recorded):
         yield Finding("loader.style", "pipe", f"the data set {dataset.class_name} is a DataPipe")
 
 
@@ -114,6 +115,22 @@ def _open_files(training: RecordedTraining, data: DataFit) -> Iterator[Finding]:
     if most > usual or 1 < most < files:
         evidence = f"a process has up to {counted(most, 'file')} of {files} open at the same time"
         yield Finding("loader.max_open_files", most, evidence, "likely")
+
+
+def _probed(training: RecordedTraining, data: DataFit) -> Iterator[Finding]:
+    """Files that the trainer opens before its first batch, and closes, as they are opened again for samples."""
+    recorded = training.training
+    if recorded is None:
+        return
+    calls = training.calls[within(training.calls, data.files)]
+    opens = calls[class_codes(calls) == CLASSES.index(OPEN)]
+    early = opens[(opens["pid"] == recorded.loader.pid) & (opens["start_ns"] < training.begin_ns)]
+    later = opens["file"][~opens.index.isin(early.index)]
+    probed = early["file"][early["file"].isin(set(later))].nunique()
+    if probed:
+        value = "all" if probed > 1 and 2 * probed >= len(data.files) else "first"
+        evidence = f"the trainer opens {counted(probed, 'file')} before the first batch, which are opened again later"
+        yield Finding("loader.probe_files", value, evidence, "likely")
 
 
 def open_at_once(calls: pd.DataFrame) -> int:

@@ -23,7 +23,7 @@ from dlio_torch.fit.unusable_recordings import (
     refuse_without_reads,
     refuse_without_training,
 )
-from dlio_torch.iotrace.events.call_names import CLASSES, MAP, READ, class_codes
+from dlio_torch.iotrace.events.call_names import CLASSES, MAP, READ, SYNC, WRITE, class_codes
 from dlio_torch.iotrace.events.recording import Recording
 from dlio_torch.iotrace.events.torch_calls import LoaderEpoch, TorchCalls, TorchDataset, TorchLoader, read_torch_calls
 from dlio_torch.iotrace.figures.call_selection import data_only
@@ -86,6 +86,17 @@ class RecordedTraining:
     def data_files(self) -> list[str]:
         """Paths of the files that hold the samples, sorted; see :func:`files_of_samples`."""
         return files_of_samples(self)
+
+    @property
+    def own_data_ns(self) -> int | None:
+        """Begin of the first sample, if the program wrote the files of its samples before; else ``None``."""
+        of_samples = self.calls[self.calls["dataset"] >= 0]
+        if of_samples.empty:
+            return None
+        begin = int(of_samples["start_ns"].min())
+        before = self.data_calls[self.data_calls["start_ns"] < begin]
+        stored = np.isin(class_codes(before), [CLASSES.index(WRITE), CLASSES.index(SYNC)])
+        return begin if stored.any() else None  # written by another name and renamed, it is made durable at least
 
     @property
     def begin_ns(self) -> int:

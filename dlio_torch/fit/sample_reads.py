@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from dlio_torch.errors import DataError
 from dlio_torch.fit.recorded_files import training_files
 from dlio_torch.fit.recorded_training import RecordedTraining
 from dlio_torch.iotrace.events.call_names import CLASSES, CLOSE, OPEN, READ, WRITE, class_codes
@@ -101,15 +102,23 @@ class _Table:
 
 
 def sample_reads(training: RecordedTraining) -> SampleReads:
-    """Finds the readings of a recording."""
+    """Finds the readings of a recording.
+
+    Raises:
+        DataError: the samples of a recorded loader have no calls of their own, as those of mapped files, or as the
+            items of a stream that is read in larger pieces.
+    """
     files = read_only(training)
     calls = training.calls[training.calls["file"].isin(files)]
     calls = calls.sort_values("start_ns", kind="stable").reset_index(drop=True)
     calls["file"] = calls["file"].cat.set_categories(files)  # codes in the order of names
-    dataset = training.training.dataset if training.training is not None else None
-    if dataset is not None and ((calls["sample"] >= 0) & (calls["dataset"] == dataset.id)).any():
-        return _of_loader(calls, dataset.id)
-    return _of_pauses(_Table.of(calls))
+    if training.training is None:
+        return reads_between_pauses(calls)
+    dataset = training.training.dataset
+    of_samples = (calls["sample"] >= 0) & (class_codes(calls) == CLASSES.index(READ))
+    if dataset is None or not (of_samples & (calls["dataset"] == dataset.id)).any():
+        raise DataError("which calls read a sample is not known", hint="fit where the data are, in a known format")
+    return reads_of_samples(calls, dataset.id)
 
 
 def read_only(training: RecordedTraining) -> list[str]:
@@ -119,8 +128,13 @@ def read_only(training: RecordedTraining) -> list[str]:
     return [name for name in files if name not in set(map(str, written))] or files
 
 
-def _of_loader(calls: pd.DataFrame, dataset: int) -> SampleReads:
-    """Readings of the samples of a data set, that have an index."""
+def reads_of_samples(calls: pd.DataFrame, dataset: int) -> SampleReads:
+    """Readings of samples that have an index.
+
+    Args:
+        calls: on data files, in the order of time; with the columns ``sample``, ``dataset`` and ``reading``.
+        dataset: id of the data set of training.
+    """
     of_sample = calls[(calls["sample"] >= 0) & (calls["dataset"] == dataset)]
     keys = ["rank", "pid", "dataset", "sample", "reading"]
     groups = [np.asarray(rows.index, np.int64) for _, rows in of_sample.groupby(keys, sort=False)]
@@ -131,8 +145,13 @@ def _of_loader(calls: pd.DataFrame, dataset: int) -> SampleReads:
     return _reads(calls, groups, samples, rows, evidence, of_loader=True)
 
 
-def _of_pauses(table: _Table) -> SampleReads:
-    """Readings between pauses."""
+def reads_between_pauses(calls: pd.DataFrame) -> SampleReads:
+    """Readings between pauses.
+
+    Args:
+        calls: on data files, in the order of time; columns of the event table.
+    """
+    table = _Table.of(calls)
     grouped = table.calls.groupby(["rank", "pid"], sort=True).indices.values()
     streams = [np.asarray(rows, np.int64) for rows in grouped]
     count, shortest = _usual_number(table, streams)

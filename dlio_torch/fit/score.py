@@ -130,15 +130,20 @@ def without_compute(recording: Recording) -> tuple[str, ...]:
     return () if recording.kind in ("trace", "run") else ("compute.mode=none",)
 
 
-def reproduced_part(recording: Recording, files: Iterable[str]) -> Recording:
+def reproduced_part(recording: Recording, files: Iterable[str], begin_ns: int | None = None) -> Recording:
     """The recording without calls on other files; those are counted as unexplained, and not compared.
 
     Args:
         recording: of a program.
         files: paths of files, and of folders that are one data set or one checkpoint.
+        begin_ns: begin of the first sample, for a program that writes its data itself; what it does with them before
+            is no part of training.  ``None``: everything counts.
     """
     frame = recording.events.frame
-    kept = frame[(frame["layer"] == "app").to_numpy() | within(frame, files)].reset_index(drop=True)
+    chosen = (frame["layer"] == "app").to_numpy() | within(frame, files)
+    if begin_ns is not None:
+        chosen &= frame["start_ns"].to_numpy() >= begin_ns
+    kept = frame[chosen].reset_index(drop=True)
     kept["file"] = kept["file"].cat.remove_unused_categories()
     return replace(recording, events=replace(recording.events, frame=kept))
 

@@ -91,9 +91,9 @@ def fit_stream(training: RecordedTraining, recorded: RecordedLoader, data: DataF
 def is_stream(recorded: RecordedLoader) -> bool:
     """Whether the data set gives its samples by itself: no index asks for one."""
     dataset = recorded.dataset
-    if dataset is None or dataset.style == "map":
+    if dataset is None or dataset.style == "map" or not recorded.indices.empty:
         return False
-    return dataset.style != "nodes" or (dataset.length is None and recorded.indices.empty)
+    return dataset.style != "nodes" or dataset.length is None
 
 
 def stream_reads(training: RecordedTraining, recorded: RecordedLoader, data: DataFit) -> StreamReads:

@@ -81,6 +81,7 @@ class Loading:
     def source(self, manifest: Manifest, plan: Plan, epochs: int) -> Source:
         """Creates the source of a plan's batches; reads all samples into memory if ``loader.in_memory`` is set."""
         plan = fetched_by(plan)
+        self._probe(manifest)
         if self._meeting is not None:
             return CatchingDataset(self._by_mpiio(manifest, plan, self._meeting), self._recorder)
         if registry.facts(self._config.loader.engine).reads_ranges:
@@ -99,6 +100,12 @@ class Loading:
         loaded = InMemoryDataset(dataset, _wanted(plan, epochs), self._recorder)
         self._took(loaded.nbytes())
         return CatchingDataset(loaded, self._recorder)
+
+    def _probe(self, manifest: Manifest) -> None:
+        """Open and close the files that the program opens to learn what they hold."""
+        count = {"none": 0, "first": 1, "all": manifest.num_files}[self._config.loader.probe_files]
+        for file in range(count if self._format.needs_files else 0):
+            self._format.open(manifest.path(file), self._recorder).close()
 
     def replayed(self, manifest: Manifest, plan: Plan) -> Source:
         """Creates the replacement of :meth:`source` if ``loader.replay`` is ``samples`` or ``batches``.

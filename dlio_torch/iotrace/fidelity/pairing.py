@@ -8,8 +8,8 @@ Two equivalent programs may use different folders.  The first rule that finds a 
     same end of the path     the longest end that occurs once on either side, at least the name
     same name but numbers    ``img_0007.npz`` and ``img_12.npz``: in order of their numbers, within folders
                              of the same name if possible, then without
-    recorded requests        a file that is read alone, and a raw file that repeats its requests: in order of the
-                             bytes moved
+    recorded requests        files that are only read, and raw files that repeat their requests: in order of their
+                             paths; in order of the bytes moved if one side has more of them
     same use                 the same suffix, and read or written or both on both sides: in order of the
                              bytes moved
 

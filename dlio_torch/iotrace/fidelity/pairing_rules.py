@@ -84,6 +84,9 @@ class RawFileRule(Rule):
             return []
         left = raw_a or [index for index in left if a.read[index] and not a.written[index]]
         right = raw_b or [index for index in right if b.read[index] and not b.written[index]]
+        if len(left) == len(right):  # raw files are numbered in the order of the recorded paths
+            by_a, by_b = sorted(left, key=lambda index: a.names[index]), sorted(right, key=lambda index: b.names[index])
+            return list(zip(by_a, by_b, strict=True))
         return super().find(a, left, b, right)
 
 

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -17,6 +18,8 @@ import dlio_torch
 from dlio_torch.api.loaders import Loader
 from dlio_torch.config.schema import Config
 from dlio_torch.errors import ConfigError, DlioError
+from dlio_torch.formats.core.reader import Reader
+from dlio_torch.formats.numpy.npy import NpyFormat
 
 SMALL = ("scale=paper", "dataset.num_files=3", "dataset.samples_per_file=4", "train.batch_size=2", "access=shuffled")
 ENGINES = [
@@ -186,3 +189,20 @@ def test_a_stream_of_blocks_gives_each_sample_once_with_its_content(engine: str,
         batches = [sorted(batch["index"].tolist()) for batch in loader]
     assert sorted(first for first, _ in batches) == list(range(0, 12, 2))
     assert all(second == first + 1 for first, second in batches)
+
+
+@pytest.mark.parametrize(("probed", "opens"), [("none", 3), ("first", 4), ("all", 6)])
+def test_files_are_probed_before_training(
+    probed: str, opens: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Path] = []
+    original = NpyFormat.open
+
+    def noted(fmt: NpyFormat, path: Path, *rest: Any) -> Reader:
+        opened.append(path)
+        return original(fmt, path, *rest)
+
+    monkeypatch.setattr(NpyFormat, "open", noted)
+    with dlio_torch.loader(config(tmp_path, "dataset.format=npy", f"loader.probe_files={probed}")) as loader:
+        assert sorted(numbers(loader)) == list(range(12))
+    assert len(opened) == opens

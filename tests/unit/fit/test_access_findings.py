@@ -80,8 +80,7 @@ def recorded(
         for number, batches in enumerate(epochs)
     )
     options = replace(LOADER, **loader)
-    is_map = dataset.style == "map"
-    mine = RecordedLoader(options, dataset, ends, fetches, indices if is_map else indices[:0])
+    mine = RecordedLoader(options, dataset, ends, fetches, indices[:0] if dataset.style == "iterable" else indices)
     shapes = tuple(BatchArrays(0, TRAINER, 0, 0, (BatchArray("0", (size, 3), "float32"),)) for size in arrays)
     torch = TorchCalls((), (dataset,), (options,), ends, indices, shapes, (), ())
     spans = pd.DataFrame({"file": ["dataset 0"], "op": ["sample"], "pid": [WORKER], "start_ns": [1], "end_ns": [2]})
@@ -152,6 +151,21 @@ def test_data_that_are_read_before_the_first_batch_alone_are_in_memory() -> None
     assert fit_loader(recorded(shuffled(24), [*before, after]), DATA).value("loader.in_memory") is None
     mapped = (TRAINER, "mmap", "/data/a", 0, 4096, 6)
     assert fit_loader(recorded(shuffled(24), [*before, mapped]), DATA).value("loader.in_memory") is None
+
+
+@pytest.mark.parametrize(("files", "value"), [("", None), ("a", "first"), ("ab", "all")])
+def test_files_that_the_trainer_opens_before_its_workers_do_are_probed(files: str, value: str | None) -> None:
+    before = [(TRAINER, "open", f"/data/{name}", -1, -1, 5) for name in files]
+    later = [(WORKER, "open", f"/data/{name}", -1, -1, FIRST_FETCH + 1) for name in "ab"]
+    assert fit_loader(recorded(shuffled(24), [*before, *later]), DATA).value("loader.probe_files") == value
+    alone = fit_loader(recorded(shuffled(24), before), DATA)  # such as a mapping that workers inherit
+    assert alone.value("loader.probe_files") is None
+
+
+def test_a_pipe_that_is_asked_by_index_is_no_stream() -> None:
+    training = recorded(shuffled(24), dataset=replace(DATASET, style="datapipe"))
+    assert fit_order(training, DATA).value("access.pattern") == "samples"
+    assert fit_loader(training, DATA).value("loader.style") == "pipe"
 
 
 def test_threads_of_nodes_are_reader_threads() -> None:
