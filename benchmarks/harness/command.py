@@ -52,6 +52,7 @@ MEMBERS = (
     "au_truth",
     "checkpoint_plans",
     "checkpoints",
+    "fit_check",
 )
 
 

@@ -50,13 +50,13 @@ class Ours:
         shutil.rmtree(self._folder)
         return replace(save, plan_s=self._checkpointer.times[-1].plan_s)
 
-    def own_share(self) -> float:
-        """Share of a save that this tool's own code takes, at the most; of the stall where a save goes on behind it."""
+    def own_s(self) -> float:
+        """Seconds of a save, until the caller may go on, in which this tool's own code runs in this thread, at most."""
         step, own = next(self._steps), OwnTime()
         own.measure(lambda: self._checkpointer.save(step))
         self._checkpointer.end(step)
         shutil.rmtree(self._folder)
-        return own.share
+        return own.own_s
 
     def close(self) -> None:
         """Closes what is open between checkpoints."""

@@ -6,6 +6,7 @@ Definitions, over the saves that all saving ranks completed::
                          durable: from the begin of the save until its files are complete)
     bytes                sum over ranks
     bytes_per_s          bytes / durable_s: all bytes over the time of the slowest rank
+    unflushed_...        bytes / the longest durable_s - fsync_s of a rank: the rate of the same save without its flush
     per_rank             means over the saves of one rank; its rate is its bytes over its own time until durable
 
 A restore is described likewise, with its whole time in the place of ``durable_s``.  Statistics are taken over saves
@@ -48,7 +49,8 @@ def checkpoint_figures(
             **_times(saves, ("stall_s", "durable_s")),
             **_times(saves, SAVE_PARTS),
             **_amounts(saves, "durable_s"),
-            "per_rank": _per_rank(saves_of_ranks, "durable_s", ("stall_s",)),
+            "unflushed_bytes_per_s": distribution(_unflushed_rates(saves)),
+            "per_rank": _per_rank(saves_of_ranks, "durable_s", ("stall_s", "fsync_s")),
             "why": _why(saves, SAVE_PARTS, "no save was measured"),
         },
         "restore": {
@@ -89,6 +91,16 @@ def _amounts(events: Sequence[Sequence[Any]], whole: str) -> dict[str, dict[str,
     return {"bytes": distribution(sizes), "bytes_per_s": distribution(rates)}
 
 
+def _unflushed_rates(saves: Sequence[Sequence[SaveTimes]]) -> list[float]:
+    """Bytes of all ranks over the time of the slowest rank without flushing, of the saves whose ranks all tell it."""
+    rates = []
+    for ranks in saves:
+        spent = [rank.durable_s - rank.fsync_s for rank in ranks if rank.fsync_s is not None]
+        if len(spent) == len(ranks) and max(spent) > 0:
+            rates.append(sum(rank.bytes for rank in ranks) / max(spent))
+    return rates
+
+
 def _per_rank(events_of_ranks: Sequence[Sequence[Any]], whole: str, names: Sequence[str]) -> list[dict[str, Any]]:
     """A row for each rank that has events: means of bytes, times and rate."""
     rows = []
@@ -99,12 +111,16 @@ def _per_rank(events_of_ranks: Sequence[Sequence[Any]], whole: str, names: Seque
                 {
                     "rank": rank,
                     "bytes": _mean([event.bytes for event in events]),
-                    **{name: _mean([getattr(event, name) for event in events]) for name in names},
+                    **{name: _mean(_known(events, name)) for name in names},
                     "duration_s" if whole == "seconds" else whole: _mean([getattr(event, whole) for event in events]),
                     "bytes_per_s": _mean(rates),
                 }
             )
     return rows
+
+
+def _known(events: Sequence[Any], name: str) -> list[float]:
+    return [value for event in events if (value := getattr(event, name)) is not None]
 
 
 def _mean(values: Sequence[float]) -> float | None:

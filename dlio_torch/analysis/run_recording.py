@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from dlio_torch.analysis.compared_figures import compared_figures
 from dlio_torch.errors import DataError, DlioError
 from dlio_torch.iotrace.events.recording import Kind, Recording
 from dlio_torch.iotrace.importers import any_log
@@ -120,7 +121,7 @@ def _recorded(directory: RunDir, kind: Kind) -> Recording:
         notes.append(_why_no_summary(directory, facts))
     recording = read_event_folder(directory.events, directory.path, kind, facts, tuple(notes))
     if isinstance(summary, dict) and isinstance(summary.get("world_size"), int):
-        facts = {**recording.facts, "recipe": summary.get("recipe"), **_utilisation(summary)}
+        facts = {**recording.facts, "recipe": summary.get("recipe"), **_utilisation(summary), **_figures(summary)}
         recording = replace(recording, world_size=summary["world_size"], facts=facts)
     if not ended:
         return replace(recording, runtime_s=None)
@@ -133,6 +134,12 @@ def _utilisation(summary: dict[str, Any]) -> dict[str, dict[str, float]]:
     values = {name: (summary.get(name) or {}).get("mean") for name in ("au", *LIMITS)}
     known = {name: value for name, value in values.items() if value is not None}
     return {"utilisation": known} if known else {}
+
+
+def _figures(summary: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """The fact ``figures``: those on checkpoints, by their paths in the summary; empty if none is known."""
+    known = compared_figures(summary)
+    return {"figures": known} if known else {}
 
 
 def _why_no_summary(directory: RunDir, facts: dict[str, Any]) -> str:

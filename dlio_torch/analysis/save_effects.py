@@ -7,6 +7,8 @@ Definitions, for the measured steps that another step follows, of the ranks that
     undisturbed     the other steps
     slowdown        median duration during saves / median duration of undisturbed steps - 1
     fetch_slowdown  the same ratio for the time that a step waits for its batch
+    ..._ci95        bounds of its confidence interval of 95 %, see :func:`median_ratio_interval`; steps of several ranks
+                    at the same time are neighbours, and count once for the least number of steps
 
 The last step of an epoch and a step before an evaluation are left out: nothing follows in which their end is seen.
 """
@@ -19,6 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dlio_torch.analysis import batch_means
+from dlio_torch.analysis.batch_means import median_ratio_interval
 from dlio_torch.analysis.distribution import distribution
 from dlio_torch.analysis.rank_steps import RankSteps
 from dlio_torch.checkpoint.save_times import SaveTimes
@@ -27,13 +31,14 @@ LEAST_STEPS = 5
 """Fewest steps of either kind from which their medians are compared."""
 
 _S = 1e-9
+_PARTS = ("step", "fetch")
 _LEAST_FETCH = 0.01  # share of an undisturbed step below which a ratio of waits says nothing
 _Ints = NDArray[np.int64]
 _Kind = dict[str, _Ints]
 
 
 def save_effects(ranks: Sequence[RankSteps], saves_of_ranks: Sequence[Sequence[SaveTimes]]) -> dict[str, Any]:
-    """Parts ``during_saves``, ``undisturbed``, ``slowdown`` and ``fetch_slowdown`` of ``checkpoints``.
+    """Parts ``during_saves``, ``undisturbed``, ``slowdown`` and ``fetch_slowdown`` of ``checkpoints``, and intervals.
 
     Args:
         ranks: the steps of each rank, on the clock of its saves.
@@ -47,10 +52,22 @@ def save_effects(ranks: Sequence[RankSteps], saves_of_ranks: Sequence[Sequence[S
     return {
         "during_saves": _figures(during),
         "undisturbed": _figures(undisturbed),
-        "slowdown": None if why else _increase(during["step"], undisturbed["step"]),
-        "slowdown_why": why,
-        "fetch_slowdown": None if fetch_why else _increase(during["fetch"], undisturbed["fetch"]),
-        "fetch_slowdown_why": fetch_why,
+        **_slowdown("slowdown", during, undisturbed, "step", why),
+        **_slowdown("fetch_slowdown", during, undisturbed, "fetch", fetch_why),
+    }
+
+
+def _slowdown(name: str, during: _Kind, undisturbed: _Kind, part: str, why: str | None) -> dict[str, Any]:
+    """A slowdown with its interval; each is None with a reason if it is not known."""
+    interval_why = why or _why_no_interval(during, undisturbed)
+    interval = None if interval_why else median_ratio_interval(during[part], undisturbed[part])
+    if interval is None and interval_why is None:
+        interval_why = "the median of a tenth of the steps is 0"
+    return {
+        name: None if why else _increase(during[part], undisturbed[part]),
+        f"{name}_why": why,
+        f"{name}_ci95": None if interval is None else [bound - 1 for bound in interval],
+        f"{name}_ci95_why": interval_why,
     }
 
 
@@ -69,22 +86,25 @@ def _split(steps: RankSteps, saves: Sequence[SaveTimes], durable_s: Mapping[int,
     ends = np.sort([times.start_ns + round(max(times.stall_s, durable_s[times.step]) / _S) for times in saves])
     start = steps.train["start_ns"]
     running = np.searchsorted(begins, start, "right") > np.searchsorted(ends, start, "right")
+    number = np.arange(start.size)
     whole, fetch = steps.train_duration - steps.part("checkpoint"), steps.part("fetch")
     during, undisturbed = steps.followed & running, steps.followed & ~running
     return (
-        {"step": whole[during], "fetch": fetch[during]},
-        {"step": whole[undisturbed], "fetch": fetch[undisturbed]},
+        {"number": number[during], "step": whole[during], "fetch": fetch[during]},
+        {"number": number[undisturbed], "step": whole[undisturbed], "fetch": fetch[undisturbed]},
     )
 
 
 def _joined(kinds: Sequence[_Kind]) -> _Kind:
-    """The steps of all ranks."""
+    """The steps of all ranks in the order of their numbers, so that steps of the same time are neighbours."""
     nothing = np.zeros(0, np.int64)
-    return {name: np.concatenate([nothing, *(kind[name] for kind in kinds)]) for name in ("step", "fetch")}
+    joined = {name: np.concatenate([nothing, *(kind[name] for kind in kinds)]) for name in ("number", *_PARTS)}
+    order = np.argsort(joined["number"], kind="stable")
+    return {name: values[order] for name, values in joined.items()}
 
 
 def _figures(kind: _Kind) -> dict[str, Any]:
-    times = {f"{name}_s": distribution(values, _S) for name, values in kind.items()}
+    times = {f"{name}_s": distribution(kind[name], _S) for name in _PARTS}
     return {"steps": len(kind["step"]), **times}
 
 
@@ -102,6 +122,17 @@ def _why(during: int, undisturbed: int, saves: bool) -> str | None:
         return (
             f"{LEAST_STEPS} steps during saves and {LEAST_STEPS} undisturbed ones are needed, but this run has "
             f"{during} and {undisturbed}"
+        )
+    return None
+
+
+def _why_no_interval(during: _Kind, undisturbed: _Kind) -> str | None:
+    counts = [int(np.unique(kind["number"]).size) for kind in (during, undisturbed)]
+    least = batch_means.LEAST_STEPS
+    if min(counts) < least:
+        return (
+            f"{least} steps during saves and {least} undisturbed ones are needed, steps of several ranks at the same "
+            f"time counted once, but this run has {counts[0]} and {counts[1]}"
         )
     return None
 

@@ -78,6 +78,8 @@ def standalone_figures(
         "start_bytes": sum(rank.start_bytes for rank in ranks),
         "slowdown": None,
         "slowdown_why": "no step was trained",
+        "slowdown_ci95": None,
+        "slowdown_ci95_why": "no step was trained",
         **peak_memory([rank.peak_bytes for rank in ranks], saved=True),
         **checkpoint_figures([rank.saves for rank in ranks], restores),
         "page_cache": _page_cache(loads, device, sum(read)) | _memory(mount["file_system"]),

@@ -31,9 +31,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dlio_torch.analysis.batch_means import ratio_interval
 from dlio_torch.analysis.distribution import distribution
 from dlio_torch.analysis.rank_steps import PARTS, RankSteps, elapsed_ns
-from dlio_torch.analysis.utilisation_interval import ratio_interval
 from dlio_torch.config.schema import Config
 from dlio_torch.train.result import CopyTimes
 from dlio_torch.train.steps import EVAL, TRAIN, WARMUP, Steps
@@ -116,11 +116,7 @@ def summarise(
 
 
 def _au_interval(measured: Sequence[RankSteps], known: Sequence[float]) -> list[float] | None:
-    """Confidence interval of the mean utilisation, see :func:`ratio_interval`.
-
-    The steps of each rank are cut into ten batches of neighbours, whose utilisations (means over ranks) are taken for
-    independent (method of batch means, Law and Kelton, Simulation Modeling and Analysis).
-    """
+    """Confidence interval of the mean utilisation, see :func:`ratio_interval`."""
     if not known:
         return None
     computed = [rank.train["requested_ns"] * _S for rank in measured]

@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from dlio_torch.analysis.batch_means import ratio_interval
 from dlio_torch.analysis.cache import maps_files
 from dlio_torch.analysis.producers import Floats
 from dlio_torch.analysis.storage_peak import latencies, seconds_per_byte
@@ -39,7 +40,6 @@ from dlio_torch.analysis.storage_requests import (
     requests_of_calls,
     requests_of_spans,
 )
-from dlio_torch.analysis.utilisation_interval import ratio_interval
 from dlio_torch.config.schema import Config
 from dlio_torch.data.engines import registry as engines
 from dlio_torch.iotrace.events.recording import Recording

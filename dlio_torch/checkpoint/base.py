@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
+from dlio_torch.checkpoint.job.rank_classes import rank_classes
 from dlio_torch.config.schema import Config
 
 if TYPE_CHECKING:
@@ -18,6 +19,24 @@ if TYPE_CHECKING:
     from dlio_torch.checkpoint.save_times import RestoreTimes, SaveTimes
     from dlio_torch.dist.base import Communicator
     from dlio_torch.iotrace.recorder.spans import Recorder
+
+
+COMMON_OPTIONS = frozenset(
+    {
+        "layout",
+        "root",
+        "every_steps",
+        "every_epochs",
+        "before_first",
+        "after_last",
+        "fsync",
+        "keep",
+        "restore",
+        "mtbf_s",
+        "restart_s",
+    }
+)
+"""Options of ``checkpoint`` that all layouts have."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +143,7 @@ class Layout(ABC):
     """Layout of checkpoints.
 
     Attributes:
-        options: options of ``checkpoint`` that not all layouts have, and that this one reads.
+        options: options of ``checkpoint`` that this layout reads, without :data:`COMMON_OPTIONS`; others are refused.
         needs_model: whether the groups ``model`` and ``parallel`` describe what is saved.
     """
 
@@ -154,6 +173,10 @@ class Layout(ABC):
     def file_sizes(self, config: Config, rank: int) -> list[int]:
         """Sizes of the files that one checkpoint of a rank has; together ``saved_bytes``."""
         return [self.saved_bytes(config, rank)]
+
+    def rank_groups(self, config: Config, count: int) -> list[list[int]]:
+        """Ranks 0 to ``count`` - 1 of the described job in groups, each of ranks whose files have equal sizes."""
+        return rank_classes(config.model, config.parallel, count)
 
     def plan_cost(self, config: Config) -> PlanCost | None:
         """Plans the checkpoint of at most ``checkpoint.planned_ranks`` ranks of the described job; nothing is written.

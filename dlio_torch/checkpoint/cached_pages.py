@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from dlio_torch.storage.local.eviction import drop_from_cache
 from dlio_torch.syserrors import refused
 
 
@@ -17,10 +17,6 @@ def drop_pages(paths: Iterable[Path]) -> None:
     """
     for path in paths:
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            finally:
-                os.close(descriptor)
+            drop_from_cache(path, flush=False)
         except OSError as error:
             raise refused(f"checkpoint file {path} cannot be opened", error) from error

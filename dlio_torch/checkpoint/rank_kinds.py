@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dlio_torch.checkpoint.base import Layout
-from dlio_torch.checkpoint.job.rank_classes import rank_classes
 from dlio_torch.config.schema import Config
 
 
@@ -32,8 +31,8 @@ def rank_kinds(layout: Layout, config: Config, world_size: int) -> list[RankKind
         config: the experiment.
         world_size: number of ranks; at most those of the job.
     """
-    classes = rank_classes(config.model, config.parallel, layout.saving_ranks(config, world_size))
-    files = [(ranks, layout.file_sizes(config, ranks[0])) for ranks in classes]
+    groups = layout.rank_groups(config, layout.saving_ranks(config, world_size))
+    files = [(ranks, layout.file_sizes(config, ranks[0])) for ranks in groups]
     return grouped((rank, sizes) for ranks, sizes in files for rank in ranks)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 _PERIOD_NS = 20_000_000
 _KIB = 1024
+_RESIDENT = re.compile(rb"^(Vm\w+|Rss\w+):\s*(\d+) kB$", re.MULTILINE)
 
 
 class SaveMemory:
@@ -73,8 +74,8 @@ class SaveMemory:
 def resident_bytes(pid: str) -> dict[str, int]:
     """Resident memory of a process by kind, as ``/proc/<pid>/status`` names it; empty where it is not told."""
     try:
-        lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines()
+        with open(f"/proc/{pid}/status", "rb") as file:
+            values = _RESIDENT.findall(file.read())
     except OSError:
         return {}
-    values = dict(line.split(":", 1) for line in lines if line.startswith(("Vm", "Rss")))
-    return {kind: int(value.split()[0]) * _KIB for kind, value in values.items()}
+    return {kind.decode(): int(value) * _KIB for kind, value in values}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from dlio_torch.checkpoint.job.rank_classes import rank_classes
 from dlio_torch.checkpoint.registry import layout_of
 from dlio_torch.config.schema import CheckpointConfig, Config
 
@@ -58,8 +57,8 @@ def total_bytes(config: Config, world_size: int) -> int:
     count = layout.saving_ranks(config, world_size)
     if not layout.saves_job(config):
         return sum(layout.saved_bytes(config, rank) for rank in range(count))
-    classes = rank_classes(config.model, config.parallel, count)
-    return sum(len(ranks) * layout.saved_bytes(config, ranks[0]) for ranks in classes)
+    groups = layout.rank_groups(config, count)
+    return sum(len(ranks) * layout.saved_bytes(config, ranks[0]) for ranks in groups)
 
 
 def saving_ranks(config: Config, world_size: int) -> int:

@@ -7,19 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dlio_torch.commands.command_line import Command
-from dlio_torch.commands.common import composed
 from dlio_torch.commands.run import wait_for_recording
-from dlio_torch.config.arguments import split_argument
 from dlio_torch.dist.launcher import Launch
-from dlio_torch.errors import ConfigError, DlioError
-from dlio_torch.study.study_arguments import check_keys
-from dlio_torch.study.verb_keys import KEYS
+from dlio_torch.errors import DlioError
 
 if TYPE_CHECKING:
     from dlio_torch.preflight.checkpoint_plan import CheckpointPlan
-
-_MOST = 100_000
-_LAST = "checkpoint.after_last"
 
 
 def main(command: Command, launch: Launch) -> int:
@@ -51,31 +44,10 @@ def main(command: Command, launch: Launch) -> int:
 
 def _planned(command: Command, launch: Launch) -> CheckpointPlan:
     """Composes the configuration, and plans; nothing is written."""
-    from dlio_torch.preflight.checkpoint_plan import plan_checkpoints
+    from dlio_torch.study.checkpoint_arguments import checkpoint_plan
 
-    given = dict(map(split_argument, command.settings))
-    check_keys(given, command.verb)
-    saves, loads = (_count(name, given.get(name, "10"), least) for name, least in (("saves", 1), ("loads", 0)))
-    run = composed(replace(command, settings=_options(command)), launch)
+    plan = checkpoint_plan(command.settings, launch.world_size)
     if launch.rank == 0 and command.detail != "quiet":
-        for note in run.adjusted:
+        for note in plan.composed.adjusted:
             print(f"adjusted: {note}", file=sys.stderr)
-    world_size = 1 if run.config.dist.backend == "single" else launch.world_size
-    return plan_checkpoints(replace(run, detail=command.detail), saves, loads, world_size)
-
-
-def _options(command: Command) -> tuple[str, ...]:
-    """Options of a run among the arguments; a layout needs no interval here, so that one save is requested."""
-    options = [text for text in command.settings if split_argument(text)[0] not in KEYS[command.verb]]
-    is_given = any(split_argument(text)[0] == _LAST for text in options)
-    return (*options, *([] if is_given else [f"{_LAST}=true"]))
-
-
-def _count(key: str, text: str, least: int) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) < 10 and least <= int(text) <= _MOST):
-        reads = "; loads read what the saves have written" if key == "saves" else ""
-        raise ConfigError(
-            f"{key}={text} (command line): expected a number from {least} to {_MOST}{reads}",
-            hint=f"write a number, for example {key}=10",
-        )
-    return int(text)
+    return replace(plan, composed=replace(plan.composed, detail=command.detail))

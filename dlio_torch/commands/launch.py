@@ -12,7 +12,7 @@ from dlio_torch.config import resources
 from dlio_torch.dist.launcher import Launch
 from dlio_torch.errors import ConfigError
 from dlio_torch.launch import script
-from dlio_torch.launch.job_content import launch_of, of_run, of_study
+from dlio_torch.launch.job_content import launch_of, of_checkpoints, of_run, of_study
 from dlio_torch.launch.job_request import parse
 from dlio_torch.launch.submit import by_hand, submit
 
@@ -45,6 +45,8 @@ def main(command: Command, launch: Launch) -> int:
     if job_request.is_study:
         job_content, first = of_study(job_request)
         holds_study(None if job_content.result is None else str(job_content.result), first)
+    elif job_request.verb == "checkpoint":
+        job_request, job_content = of_checkpoints(job_request)
     else:
         job = Command(job_request.verb, settings=job_request.arguments)
         job_content = of_run(job_request, composed(job, launch_of(job_request)))

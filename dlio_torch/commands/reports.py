@@ -13,6 +13,7 @@ from dlio_torch.dist.launcher import Launch
 from dlio_torch.errors import ConfigError, PreconditionError, ThresholdMissed
 from dlio_torch.files.atomic_file import replaced
 from dlio_torch.files.output_file import refuse_existing
+from dlio_torch.iotrace.events.recording import Recording
 from dlio_torch.run_directory import run_state
 from dlio_torch.run_directory.run_dir import RunDir
 
@@ -145,6 +146,10 @@ def _compare(command: Command) -> int:
     a, b = (open_recording(Path(word)) for word in command.words)
     for side, word in zip("AB", command.words, strict=True):
         _say_if_early(Path(word), f"{side} ", command)
+    utilisations, figures = (_of_sides(a, b, name) for name in ("utilisation", "figures"))
+    if not limits and len(figures) == 2 and any(recording.kind == "run" and not recording.sees for recording in (a, b)):
+        _show_figures(command, figures)
+        return 0
     comparison = compare(
         a,
         b,
@@ -155,17 +160,30 @@ def _compare(command: Command) -> int:
         repeats_a=[open_recording(path) for path in repeats["A"]],
         repeats_b=[open_recording(path) for path in repeats["B"]],
     )
-    sides = {side: recording.facts.get("utilisation") for side, recording in (("a", a), ("b", b))}
-    utilisations = {side: figures for side, figures in sides.items() if figures is not None}
     if "--json" in command.flags:
-        print(as_json(to_json(comparison, utilisations)), end="")
+        print(as_json(to_json(comparison, utilisations, figures)), end="")
     else:
-        print_comparison(comparison, sys.stdout, utilisations)
+        print_comparison(comparison, sys.stdout, utilisations, figures)
     missed = check(comparison, limits)
     if missed:
         sys.stdout.flush()
         raise ThresholdMissed("; ".join(missed), hint="see the components above")
     return 0
+
+
+def _of_sides(a: Recording, b: Recording, name: str) -> dict[str, dict[str, float]]:
+    """A fact of the sides ``a`` and ``b`` that have it."""
+    return {side: facts[name] for side, facts in (("a", a.facts), ("b", b.facts)) if facts.get(name)}
+
+
+def _show_figures(command: Command, figures: dict[str, dict[str, float]]) -> None:
+    """Show the figures of two runs, one of which recorded no call."""
+    from dlio_torch.report.figure_comparison import figures_json, print_figures
+
+    if "--json" in command.flags:
+        print(as_json(figures_json(command.words, figures)), end="")
+    else:
+        print_figures(command.words, figures, sys.stdout)
 
 
 def _repeats(values: list[str]) -> dict[str, list[Path]]:

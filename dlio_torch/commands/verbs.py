@@ -105,10 +105,11 @@ VERBS: dict[str, Verb] = {
     "launch": Verb(
         "write a job script for Slurm or PBS",
         "[verb] recipe=... time=1h",
-        "Writes a job script that starts the ranks of a run, or a study, on the nodes of a cluster; --submit hands it "
-        "to the scheduler.",
+        "Writes a job script that starts the ranks of a run or of saves and loads (checkpoint), or a study, on the "
+        "nodes of a cluster; --submit hands it to the scheduler.",
         (
             "launch recipe=minimal scheduler=slurm nodes=2 ranks_per_node=4 time=00:30:00",
+            "launch checkpoint recipe=llama3_8b scheduler=slurm nodes=2 time=1h --dry-run",
             "launch sweep recipe=minimal seed=1,2 scheduler=pbs time=2h --dry-run",
         ),
     ),

@@ -1,8 +1,8 @@
 """Adjusts options that exclude each other: the command line takes precedence over the recipe.
 
-Workers and reader threads exclude each other, and so do the decoupled engine and options of other engines.  Each
-adjusted option is reported in a line.  Options of the command line are never adjusted; combinations that cannot work
-are refused.
+Workers and reader threads exclude each other, and so do the decoupled engine and options of other engines, and a layout
+of checkpoints and options of other layouts.  Each adjusted option is reported in a line.  Options of the command line
+are never adjusted, unless it turns checkpoints off; combinations that cannot work are refused.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from operator import attrgetter
 from typing import Any
 
 from dlio_torch.config.check import ConfigCheck
-from dlio_torch.config.extensions import engine_facts, format_facts
+from dlio_torch.config.extensions import engine_facts, format_facts, unread_options
 from dlio_torch.config.fields import lookup
 from dlio_torch.config.layers import COMMAND_LINE
-from dlio_torch.config.schema import Config
+from dlio_torch.config.schema import CheckpointConfig, Config
+from dlio_torch.config.validate_checkpoints import changed_key
 
 _NO_WORKERS: dict[str, Any] = {
     "num_workers": 0,
@@ -42,6 +43,42 @@ def adjust_loader(config: Config, sources: dict[str, str], scaled: Collection[st
     config, notes = _workers_or_threads(config, sources)
     given = [key for key, source in sources.items() if source == COMMAND_LINE]
     return config, notes + list(_without_meaning(ConfigCheck(config, sources), given))
+
+
+def adjust_checkpoint(config: Config, sources: dict[str, str], *, picked: bool) -> tuple[Config, list[str]]:
+    """Resets the options of a recipe that the layout of the command line does not read; ``none`` resets all.
+
+    Args:
+        config: as composed.
+        sources: source of each value; updated for options that are reset.
+        picked: whether the command line picks a fragment of ``checkpoint``.
+
+    Returns:
+        The configuration, and a line for each option that was reset; no lines without checkpoints.
+    """
+    layout = config.checkpoint.layout
+    notes: list[str] = []
+    if not picked and sources["checkpoint.layout"] != COMMAND_LINE:
+        return config, notes
+    check = ConfigCheck(config, sources)
+    for name in unread_options(config.checkpoint):
+        key = f"checkpoint.{name}"
+        parts = [part for part in sources if part == key or part.startswith(f"{key}.")]
+        if layout == "none" or COMMAND_LINE not in map(sources.get, parts):
+            text = check.text(changed_key(config, name))
+            if layout != "none":
+                notes.append(f"{text} is not used by checkpoint.layout={layout}")
+            config = _with(config, key, getattr(CheckpointConfig(), name))
+            _replace_sources(sources, parts, key, f"replaces {text}, which checkpoint.layout={layout} does not use")
+    return config, notes
+
+
+def _replace_sources(sources: dict[str, str], parts: Collection[str], key: str, source: str) -> None:
+    """Sets the source of an option; a list of groups, which has none, becomes an empty list, which has one."""
+    listed = any(part.startswith(f"{key}.0.") for part in parts)
+    for part in parts if listed else ():
+        del sources[part]
+    sources.update(dict.fromkeys([key] if listed else parts, source))
 
 
 def _workers_or_threads(config: Config, sources: dict[str, str]) -> tuple[Config, list[str]]:

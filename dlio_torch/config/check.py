@@ -45,5 +45,9 @@ class ConfigCheck:
             value = {True: "true", False: "false", None: "null"}[value]
         elif isinstance(value, list) and not all(isinstance(item, (int, str)) for item in value):
             value = f"[{len(value)} elements]"
-        source = self.sources.get(key)
+        source = self.sources.get(key) or self._source_of_element(key)
         return f"{key}={value} ({source})" if source else f"{key}={value}"
+
+    def _source_of_element(self, key: str) -> str | None:
+        """Source of the first element of a list, which has no source itself."""
+        return next((source for name, source in self.sources.items() if name.startswith(f"{key}.0.")), None)

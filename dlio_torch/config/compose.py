@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dlio_torch.config import resources
-from dlio_torch.config.adjustments import adjust_loader
+from dlio_torch.config.adjustments import adjust_checkpoint, adjust_loader
 from dlio_torch.config.arguments import split_argument
 from dlio_torch.config.check import ConfigCheck
 from dlio_torch.config.existing_data import CUSTOM, NOTHING, PATH, Fragments, has_shipped_batch, remarks_on, scale_of
@@ -131,6 +131,7 @@ def compose(
     _check_format(config, stack, formats)
     sources = {option.key: stack.source(option.key) for option, _ in leaves(config)}
     fits_batch = has_shipped_batch(arguments, document, sources["train.batch_size"])
+    config, unread = adjust_checkpoint(config, sources, picked="checkpoint" in picks)
     notes: list[str] = []
     changed: dict[str, str] = {}
     if not resolved:
@@ -145,7 +146,7 @@ def compose(
     config, adjusted = adjust_loader(config, sources, changed)
     validate(config, sources)
     config, paths = with_local_paths(config)
-    adjusted += paths
+    adjusted += [*unread, *paths]
     remarks = [] if resolved else remarks_on(config, sources, arguments)
     return Composed(config, sources, notes, frozenset(changed), adjusted, remarks=tuple(remarks), fits_batch=fits_batch)
 

@@ -12,7 +12,7 @@ from dlio_torch.formats.core.registry import DEFAULT, OptionGroup, all_facts, op
 from dlio_torch.storage.registry import LOCAL, no_local_path, open_storage, scheme_of, storage_class, unknown_scheme
 
 if TYPE_CHECKING:
-    from dlio_torch.config.schema import Config
+    from dlio_torch.config.schema import CheckpointConfig, Config
     from dlio_torch.config.schema_model import ModelConfig, ParallelConfig
     from dlio_torch.data.engines.facts import EngineFacts
     from dlio_torch.formats.core.facts import FormatFacts
@@ -35,6 +35,7 @@ __all__ = [
     "scheme_of",
     "storage_class",
     "unknown_scheme",
+    "unread_options",
 ]
 
 ENGINES = tuple(engines.BUILTIN)
@@ -47,6 +48,13 @@ def fitting_layers(model: ModelConfig, parallel: ParallelConfig, limit: int) -> 
     from dlio_torch.checkpoint.job.saved_state import fitting_layers as layers
 
     return layers(model, parallel, limit)
+
+
+def unread_options(options: CheckpointConfig) -> dict[str, tuple[str, ...]]:
+    """See :func:`dlio_torch.checkpoint.registry.unread_options`, which imports the options that ask for this module."""
+    from dlio_torch.checkpoint.registry import unread_options as unread
+
+    return unread(options)
 
 
 def format_facts(config: Config) -> FormatFacts:

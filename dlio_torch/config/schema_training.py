@@ -168,7 +168,15 @@ class CheckpointConfig:
         minimum=0,
     )
     tensorflow: TensorFlowConfig = opt(TensorFlowConfig, "with layout=tensorflow: the files of a checkpoint")
-    ranks: Literal["first", "all"] = opt("first", "ranks that save: the first only, or all")
+    ranks: Literal["first", "all"] = opt(
+        "first",
+        "with layout=files, torch_save, tensorflow or safetensors: ranks that save: the first only, or all",
+    )
+    file_name: str = opt(
+        "checkpoint-{step}.pt",
+        "with layout=torch_save: file name; '{step}' is replaced by the step number, without it each checkpoint "
+        "replaces the one before",
+    )
     rename: bool = opt(
         True,
         "with layout=torch_save or files: write a file under a temporary name and rename it when it is complete; "
@@ -178,14 +186,17 @@ class CheckpointConfig:
     keep: int = opt(1, "number of newest checkpoints to keep; 0: all", minimum=0)
     planned_ranks: int = opt(
         8,
-        "with --dry-run and predict: number of ranks of the described job whose plans the library makes, to measure "
-        "the cost of planning; a thousand ranks take minutes",
+        "with layout=dcp, --dry-run and predict: number of ranks of the described job whose plans the library makes, "
+        "to measure the cost of planning; a thousand ranks take minutes",
         minimum=1,
         maximum=MOST_PLANNED,
     )
     restore: bool = opt(False, "before the first step, the ranks that save read a checkpoint of the configured size")
     restore_read_bytes: int = opt(
-        0, "size of one read call of a restore; 0: one call for a whole file", unit="B", minimum=0
+        0,
+        "with layout=files or tensorflow: size of one read call of a restore; 0: one call for a whole file",
+        unit="B",
+        minimum=0,
     )
     async_save: Literal["none", "thread", "process"] = opt(
         "none",
@@ -231,7 +242,11 @@ class CheckpointConfig:
     )
     consolidate: bool = opt(
         False,
-        "with layout=safetensors and ranks=all: the first rank makes whole files of the parts that the ranks saved",
+        "with layout=safetensors and ranks=all: whole files are made of the parts that the ranks saved",
+    )
+    consolidate_ranks: Literal["first", "all"] = opt(
+        "first",
+        "with consolidate: ranks that make the whole files, the first alone or all, each some of the files",
     )
     consolidate_threads: int = opt(
         1, "with consolidate: threads that make the whole files", minimum=1, maximum=MOST_THREADS

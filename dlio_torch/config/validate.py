@@ -9,7 +9,7 @@ from dlio_torch.config.extensions import engine_facts, format_facts
 from dlio_torch.config.schema import Config
 from dlio_torch.config.validate_access import check_access
 from dlio_torch.config.validate_cache import check_cache
-from dlio_torch.config.validate_checkpoints import check_dcp, check_layout, check_saving_ranks
+from dlio_torch.config.validate_checkpoints import check_layout, check_read_options, check_saving_ranks
 from dlio_torch.config.validate_dataset import check_dataset
 from dlio_torch.config.validate_engine import check_engine
 from dlio_torch.config.validate_model import check_model
@@ -46,8 +46,8 @@ def validate(config: Config, sources: Mapping[str, str] | None = None) -> None:
     _compute(config, check)
     _train(config, check)
     check_model(config, check.fail)
+    check_read_options(config, check.fail)
     _checkpoint(config, check)
-    check_dcp(config, check.fail)
 
 
 def check_world(
@@ -294,11 +294,12 @@ def _checkpoint(config: Config, check: ConfigCheck) -> None:
             "the checkpoint has a state of 0 bytes",
             "set the size of the state, for example checkpoint.state_bytes=100MiB",
         )
-    for i, item in enumerate(saved.files):
+    names = {f"checkpoint.files.{i}.name": item.name for i, item in enumerate(saved.files)}
+    for key, name in {"checkpoint.file_name": saved.file_name, **names}.items():
         # The name becomes a file in the run directory and must stay there.
-        if "/" in item.name or item.name in ("", ".", ".."):
+        if "/" in name or name in ("", ".", ".."):
             check.fail(
-                [f"checkpoint.files.{i}.name"],
+                [key],
                 "this is not a file name",
                 "write a name that is not empty and has no '/'",
             )

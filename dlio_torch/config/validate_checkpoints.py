@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from dlio_torch.config.check import Fail
-from dlio_torch.config.schema import CheckpointConfig, Config
+from dlio_torch.config.extensions import unread_options
+from dlio_torch.config.fields import leaves, lookup
+from dlio_torch.config.schema import Config
 from dlio_torch.config.validate_model import check_job_ranks
 from dlio_torch.config.validate_tensors import check_tensors
 from dlio_torch.units import counted
 
 _LAYOUT = "checkpoint.layout"
 _HUGGING_FACE = "safetensors"
-_WITHOUT_PARTS = ("files", "tensorflow")
-
-DCP_OPTIONS = (
-    "async_save",
-    "thread_count",
-    "single_file_per_rank",
-    "sync_files",
-    "plan_cache",
-    "use_collectives",
-    "pinned_staging",
-    "restore_ranks",
-)
-"""Options of ``checkpoint`` that no other layout reads."""
 
 
 def check_saving_ranks(config: Config, world_size: int, fail: Fail) -> None:
@@ -58,14 +47,41 @@ def check_layout(config: Config, fail: Fail) -> None:
     elif layout == _HUGGING_FACE:
         _check_described(config, fail)
         _check_parts(config, fail)
+        _check_consolidation(config, fail)
     elif layout == "torch_save":
         _check_torch_save(config, fail)
+    elif layout == "dcp":
+        check_dcp(config, fail)
     if config.checkpoint.tensors:
         check_tensors(config, fail)
-    if layout in _WITHOUT_PARTS or (layout == "torch_save" and not config.model.described):
-        _check_whole(config, fail)
-    if config.checkpoint.consolidate:
-        _check_consolidation(config, fail)
+
+
+def check_read_options(config: Config, fail: Fail) -> None:
+    """Refuse options that the layout does not read.
+
+    Args:
+        config: a complete configuration.
+        fail: raises the error; called with keys, problem and way out.
+
+    Raises:
+        ConfigError: naming the option, its value, the layout and the layouts that read the option.
+    """
+    for name, layouts in unread_options(config.checkpoint).items():
+        readers = f"layout {layouts[0]} reads" if len(layouts) == 1 else f"layouts {', '.join(layouts)} read"
+        fail(
+            [changed_key(config, name), _LAYOUT],
+            f"only the {readers} this option",
+            f"set {_LAYOUT}={' or '.join(layouts)}, or leave checkpoint.{name} out",
+        )
+
+
+def changed_key(config: Config, name: str) -> str:
+    """Key of the option of ``checkpoint``; of a group, the first of its options that differs from the default."""
+    option = lookup(("checkpoint", name))
+    if option is None or option.kind != "group":
+        return f"checkpoint.{name}"
+    parts = leaves(getattr(config.checkpoint, name), option)
+    return next(part.key for part, value in parts if value != part.default)
 
 
 def check_saved_parts(config: Config, world_size: int, fail: Fail) -> None:
@@ -89,11 +105,17 @@ def check_saved_parts(config: Config, world_size: int, fail: Fail) -> None:
 
 
 def _check_consolidation(config: Config, fail: Fail) -> None:
-    if config.checkpoint.layout != _HUGGING_FACE or config.checkpoint.ranks != "all":
+    if config.checkpoint.consolidate and config.checkpoint.ranks != "all":
         fail(
-            ["checkpoint.consolidate", _LAYOUT, "checkpoint.ranks"],
-            "whole files are made of the parts of ranks, which only this layout saves",
-            "set checkpoint.layout=safetensors and checkpoint.ranks=all, or checkpoint.consolidate=false",
+            ["checkpoint.consolidate", "checkpoint.ranks"],
+            "whole files are made of the parts of all ranks",
+            "set checkpoint.ranks=all, or checkpoint.consolidate=false",
+        )
+    if config.checkpoint.consolidate_ranks == "all" and not config.checkpoint.consolidate:
+        fail(
+            ["checkpoint.consolidate_ranks", "checkpoint.consolidate"],
+            "no whole files are made",
+            "set checkpoint.consolidate=true, or checkpoint.consolidate_ranks=first",
         )
 
 
@@ -107,7 +129,7 @@ def _check_parts(config: Config, fail: Fail) -> None:
 
 
 def _check_torch_save(config: Config, fail: Fail) -> None:
-    """Refuse a state that a model and a size describe at once, or none of them."""
+    """Refuse a state that a model and a size describe at once, or none of them, and parts of a state by size."""
     if config.model.described and config.checkpoint.state_bytes:
         fail(
             ["checkpoint.state_bytes", "model.hidden_size"],
@@ -120,11 +142,7 @@ def _check_torch_save(config: Config, fail: Fail) -> None:
             "the checkpoint has a state of 0 bytes",
             "set the size of the state, for example checkpoint.state_bytes=100MiB, or describe a model (group model)",
         )
-
-
-def _check_whole(config: Config, fail: Fail) -> None:
-    """Refuse to restore a part of a checkpoint that has none."""
-    if config.checkpoint.restore_part == "model":
+    if not config.model.described and config.checkpoint.restore_part == "model":
         fail(
             ["checkpoint.restore_part", _LAYOUT],
             "only the checkpoint of a described model has parts",
@@ -157,7 +175,7 @@ def _check_deepspeed(config: Config, fail: Fail) -> None:
 
 
 def check_dcp(config: Config, fail: Fail) -> None:
-    """Refuse a job that ``torch.distributed.checkpoint`` does not save, and its options with other layouts.
+    """Refuse a job that ``torch.distributed.checkpoint`` does not save, and options that exclude each other.
 
     Args:
         config: a complete configuration.
@@ -166,9 +184,6 @@ def check_dcp(config: Config, fail: Fail) -> None:
     Raises:
         ConfigError: naming the keys, their values and what to change.
     """
-    if config.checkpoint.layout != "dcp":
-        _check_unused(config.checkpoint, fail)
-        return
     _check_job(config, fail)
     _check_saves(config, fail)
     _check_restore(config, fail)
@@ -201,19 +216,6 @@ def check_restoring_ranks(config: Config, world_size: int, fail: Fail) -> None:
             "so that other ranks would miss most of theirs",
             f"start all {config.parallel.world_size} ranks, or set checkpoint.restore_ranks=0",
         )
-
-
-def _check_unused(saved: CheckpointConfig, fail: Fail) -> None:
-    plain = CheckpointConfig()
-    for name in DCP_OPTIONS:
-        default = getattr(plain, name)
-        if getattr(saved, name) != default:
-            value = str(default).lower() if isinstance(default, bool) else default
-            fail(
-                [f"checkpoint.{name}", "checkpoint.layout"],
-                "this layout has no such option",
-                f"set checkpoint.layout=dcp, or checkpoint.{name}={value}",
-            )
 
 
 def _check_job(config: Config, fail: Fail) -> None:

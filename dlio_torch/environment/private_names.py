@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # `--help` is to be quick
     from multiprocessing.process import BaseProcess
+    from pathlib import Path
 
     from torch.distributed.device_mesh import DeviceMesh
 
@@ -155,6 +156,48 @@ def end_checkpoint_process() -> None:
     from torch.distributed.checkpoint import _async_process_executor as executor
 
     executor._CHECKPOINT_PROCESS = None  # its destructor ends the process
+
+
+def checkpoint_process_entry() -> Callable[..., object] | None:
+    """The function that this process runs; ``None``: the installed PyTorch has none of this name."""
+    from torch.distributed.checkpoint import _async_process_executor as executor
+
+    return getattr(getattr(executor, "_AsyncCheckpointProcess", None), "_checkpointing_subprocess", None)
+
+
+def replace_checkpoint_process_entry(entry: Callable[..., object]) -> None:
+    """Have the process, when it is started, run another function, which can be pickled."""
+    from torch.distributed.checkpoint import _async_process_executor as executor
+
+    executor._AsyncCheckpointProcess._checkpointing_subprocess = staticmethod(entry)  # type: ignore[assignment]
+
+
+def consolidate_on_every_rank(parts: Path, target: Path, numbers: dict[str, int], threads: int, group: Any) -> None:
+    """Make whole safetensors files of the parts of all ranks; each rank makes some of the files, as in torchtitan.
+
+    Args:
+        parts: folder of the parts.
+        target: folder for the whole files and their index.
+        numbers: number of the file of each tensor, from 1.
+        threads: threads of each rank.
+        group: process group of the ranks; None: the default one.
+    """
+    from torch.distributed.checkpoint import _consolidate_hf_safetensors as library  # torch 2.9
+
+    library.consolidate_safetensors_files_on_every_rank(str(parts), str(target), numbers, threads, group)
+
+
+def place_in_checkpoint(path: str, offset: int, length: int) -> Any:
+    """Entry of ``.metadata`` that says which bytes of which file hold a tensor.
+
+    Args:
+        path: name of the file in the folder of the checkpoint.
+        offset: first byte.
+        length: number of bytes.
+    """
+    from torch.distributed.checkpoint.filesystem import _StorageInfo
+
+    return _StorageInfo(path, offset, length)
 
 
 # --- torchdata.nodes ----------------------------------------------------------------------------------

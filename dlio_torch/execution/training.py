@@ -28,6 +28,7 @@ from dlio_torch.execution.watched_checkpointer import open_watched
 from dlio_torch.formats.core.device_decoder import DeviceDecoder
 from dlio_torch.iotrace.recorder.io_counters import IoCounters
 from dlio_torch.iotrace.timeline.torch_profiler import ProfilerSession
+from dlio_torch.report.checkpoint_plan_text import undue_line
 from dlio_torch.run_directory.checkpoint_folder import checkpoint_folder
 from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.train.copy_stream import CopyStream
@@ -151,7 +152,10 @@ def _open_checkpointer(context: RunContext, written: WrittenRun, cleanup: Cleanu
     """The checkpointer of this rank, which goes on after the checkpoint of another run if one is resumed."""
     planned, directory, comm = written.planned, written.directory, context.comm
     config, resume = planned.prepared.config, planned.resume
-    if not is_saved(config, len(planned.order.train)):  # the state of a model would only take memory
+    steps = len(planned.order.train)
+    if not is_saved(config, steps):  # the state of a model would only take memory
+        if config.checkpoint.layout != "none":
+            context.note(undue_line(config, steps, context.composed.sources))
         return Checkpointer(config.checkpoint, written.checkpoints, None)
     return open_watched(
         context,

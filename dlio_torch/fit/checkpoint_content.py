@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -41,14 +41,15 @@ def content_of_state(training: RecordedTraining, saves: Sequence[SavedState]) ->
     return findings(values, gaps if len(sizes) > 1 else ())
 
 
-def content_of_writes(files: Sequence[CheckpointWrites], reason: str) -> Findings:
+def content_of_writes(files: Sequence[CheckpointWrites], reason: str, replaced: Collection[str] = ()) -> Findings:
     """Layout ``files``: each file with its size and that of its write calls.
 
     Args:
         files: of one checkpoint.
         reason: why they are not described by tensors.
+        replaced: paths that the next checkpoint replaces.
     """
-    names = [f"{{step}}-{number}{Path(file.path).suffix}" for number, file in enumerate(files)]
+    names = [_name(number, file.path, file.path in replaced) for number, file in enumerate(files)]
     entries = [
         {"name": name, "bytes": file.bytes, "write_bytes": min(file.write_bytes, file.bytes)}
         for name, file in zip(names, files, strict=True)
@@ -60,6 +61,11 @@ def content_of_writes(files: Sequence[CheckpointWrites], reason: str) -> Finding
             Finding("checkpoint.files", entries, "bytes and most frequent size of their write calls", "likely"),
         ]
     )
+
+
+def _name(number: int, path: str, is_replaced: bool) -> str:
+    """Name of a file in the emulation, which does not tell that of the program's."""
+    return f"{'checkpoint' if is_replaced else '{step}'}-{number}{Path(path).suffix}"
 
 
 def _tensors(state: SavedState, file: CheckpointWrites, *, is_dcp: bool) -> list[Finding]:

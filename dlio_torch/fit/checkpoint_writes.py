@@ -83,14 +83,19 @@ def kept(files: Sequence[CheckpointWrites]) -> Findings:
     Args:
         files: of each checkpoint one, in the order of the saves.
     """
-    if len({file.path for file in files}) < len(files):
-        gap = f"checkpoints replace {files[0].path}; in the emulation each one is a file of its own"
-        return findings([Finding("checkpoint.keep", 1, "each checkpoint replaces the one before")], [gap])
+    if replaced(files):
+        return findings([Finding("checkpoint.keep", 1, "each checkpoint replaces the one before")])
     deleted = [file.deleted_ns for file in files if file.deleted_ns is not None]
     if not deleted:
         return findings([Finding("checkpoint.keep", 0, f"none of {counted(len(files), 'checkpoint')} is deleted")])
     evidence = f"{len(deleted)} of {counted(len(files), 'checkpoint')} are deleted"
     return findings([Finding("checkpoint.keep", max(_numbers_after_deletions(files)), evidence)])
+
+
+def replaced(files: Sequence[CheckpointWrites]) -> frozenset[str]:
+    """Paths that several checkpoints have written, each replacing the file of the one before."""
+    paths = [file.path for file in files]
+    return frozenset(path for path in paths if paths.count(path) > 1)
 
 
 def _numbers_after_deletions(files: Sequence[CheckpointWrites]) -> Iterator[int]:

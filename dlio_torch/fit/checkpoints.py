@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from dlio_torch.fit.checkpoint_content import content_of_state, content_of_writes
-from dlio_torch.fit.checkpoint_writes import CheckpointWrites, kept, writes_of_saves
+from dlio_torch.fit.checkpoint_writes import CheckpointWrites, kept, replaced, writes_of_saves
 from dlio_torch.fit.data_set import DataFit
 from dlio_torch.fit.finding import Finding, Findings, findings
 from dlio_torch.fit.recorded_training import RecordedTraining
@@ -60,11 +60,17 @@ def _by_torch(training: RecordedTraining, saves: Sequence[SavedState]) -> Findin
     files = writes_of_saves(training, saves)
     most = max(len(group) for group in _groups(saves, points))
     if most > 1 and not saves[0].call.startswith(_DCP):
-        content = content_of_writes([files[i] for i in _positions(points)], "a checkpoint is saved by several calls")
+        content = content_of_writes([files[i] for i in _positions(points)], "saved by several calls", replaced(files))
     else:
         content = content_of_state(training, saves)
-    values = [*interval(training, points), *_ranks(training, saves), *_flushed(saves[0], files), *_names(saves, files)]
-    return content + findings(values, (), [str(state.path) for state in saves]) + kept(files)
+    values = [*interval(training, points), *_ranks(training, saves), *_flushed(saves[0], files)]
+    values += _names(content.value("checkpoint.layout"), saves, files)
+    is_folder_again = saves[0].call.startswith(_DCP) and replaced(files)
+    gaps = [f"checkpoints replace {files[0].path}; in the emulation each has a folder of its own"]
+    paths = [str(state.path) for state in saves]
+    firsts = {point.steps: file for point, file in zip(reversed(points), reversed(files), strict=True)}
+    of_each = [firsts[steps] for steps in sorted(firsts)]
+    return content + findings(values, gaps if is_folder_again else (), paths) + kept(of_each)
 
 
 def _groups(saves: Sequence[SavedState], points: Sequence[SavePoint]) -> list[list[SavedState]]:
@@ -92,13 +98,15 @@ def _flushed(save: SavedState, files: Sequence[CheckpointWrites]) -> Iterator[Fi
     yield Finding(key, share >= 0.5, f"{share:.0%} of {counted(len(files), 'save')} flushed a file (fsync)")
 
 
-def _names(saves: Sequence[SavedState], files: Sequence[CheckpointWrites]) -> Iterator[Finding]:
+def _names(layout: str, saves: Sequence[SavedState], files: Sequence[CheckpointWrites]) -> Iterator[Finding]:
     """Whether files get their names when they are complete."""
     if saves[0].call.startswith(_DCP):
         return
     renamed = sum(file.renamed for file in files)
     evidence = f"{renamed} of {counted(len(files), 'file')} were renamed after the save"
     yield Finding("checkpoint.rename", renamed * 2 >= len(files), evidence)
+    if layout == "torch_save" and replaced(files):
+        yield Finding("checkpoint.file_name", "checkpoint.pt", f"each save replaces {Path(files[0].path).name}")
 
 
 def _by_writes(training: RecordedTraining, data: DataFit) -> Findings:
@@ -107,8 +115,8 @@ def _by_writes(training: RecordedTraining, data: DataFit) -> Findings:
     if not groups:
         return Findings()
     points = save_points(training, [group[0].start_ns for group in groups])
-    content = content_of_writes(groups[0], "they are written without torch.save")
     files = [file for group in groups for file in group]
+    content = content_of_writes(groups[0], "they are written without torch.save", replaced(files))
     flushed = sum(file.flushed for file in files)
     rename = sum(file.renamed for file in files)
     amount = counted(len(files), "file")

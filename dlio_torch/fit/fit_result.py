@@ -86,8 +86,7 @@ def make_result(request: FitRequest, announce: Callable[[str], None]) -> FitResu
     names = anonymous_names(training, fitted, [request.output.absolute()]) if request.anonymised else None
     written = _written(request, training, fitted, names)
     with _interruptible(written.folder):
-        announce("running an epoch of the recipe to measure its preprocessing")
-        measured = with_preprocessing(training, fitted, written.folder)
+        measured = with_preprocessing(training, fitted, written.folder, announce)
         if measured is not fitted:
             written = _written(replace(request, force=True), training, measured, names)
         if not request.scored:

@@ -10,6 +10,7 @@ stands for them instead of the median, for program and emulation alike.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -65,17 +66,21 @@ class SampleTimes:
         return float(upper - lower) / 2
 
 
-def with_preprocessing(training: RecordedTraining, fitted: FittedTraining, folder: ResultFolder) -> FittedTraining:
+def with_preprocessing(
+    training: RecordedTraining, fitted: FittedTraining, folder: ResultFolder, announce: Callable[[str], None]
+) -> FittedTraining:
     """The values of a recipe with ``compute.preprocess_s``, which a short run of the recipe shows.
 
     Args:
         training: the recording.
         fitted: values without preprocessing, as the recipe of ``folder`` has them.
         folder: the result.
+        announce: called with one line before the recipe is run.
     """
     recorded = training.training
     if recorded is None or len(_program_batches(training, recorded)) < _LEAST_BATCHES:
         return fitted
+    announce("running an epoch of the recipe to measure its preprocessing")
     try:
         run = open_recording(run_recipe(folder, fitted.ranks, *_short(recorded)))
     except PreconditionError as error:
@@ -127,7 +132,7 @@ def _beside_io(calls: pd.DataFrame, spans: pd.DataFrame) -> Floats:
 
 
 def _difference(program: SampleTimes, emulated: SampleTimes) -> Findings:
-    """What the emulation has to add, if that is more than the noise of both."""
+    """The time that the emulation has to add, if that is more than the noise of both."""
     level = program.level
     theirs, ours = program.quantile(level), emulated.quantile(level)
     noise = 2 * float(np.hypot(program.error(level), emulated.error(level)))

@@ -21,6 +21,8 @@ from dlio_torch.iotrace.events.recording import Recording
 from dlio_torch.iotrace.fidelity.compare_recordings import compare
 from dlio_torch.iotrace.fidelity.components import Comparison, Component
 from dlio_torch.iotrace.figures.call_selection import within
+from dlio_torch.run_directory.checkpoint_folder import checkpoint_folder
+from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.supervision.run_process import emulator, run_process
 
 SCHEMA = "dlio_torch.score"
@@ -148,6 +150,22 @@ def reproduced_part(recording: Recording, files: Iterable[str], begin_ns: int | 
     return replace(recording, events=replace(recording.events, frame=kept))
 
 
+def without_preparation(run: Recording, checkpoints: Path) -> Recording:
+    """A run without the save that prepares a restore: a program that is restarted has its checkpoint already.
+
+    Args:
+        run: of the emulator.
+        checkpoints: folder of its checkpoints.
+    """
+    frame, restores = run.events.frame, run.spans[run.spans["op"] == "restore"]
+    if restores.empty:
+        return run
+    before = (frame["start_ns"] < restores["start_ns"].min()).to_numpy() & within(frame, [checkpoints])
+    kept = frame[~before].reset_index(drop=True)
+    kept["file"] = kept["file"].cat.remove_unused_categories()
+    return replace(run, events=replace(run.events, frame=kept))
+
+
 def score(recording: Recording, emulation: Path, reruns: Sequence[Recording] = ()) -> Score:
     """Compares the run of a recipe with the recording.
 
@@ -159,5 +177,6 @@ def score(recording: Recording, emulation: Path, reruns: Sequence[Recording] = (
     Raises:
         DataError: nothing can be compared.
     """
-    comparison = compare(recording, open_recording(emulation), repeats_a=reruns)
+    run = without_preparation(open_recording(emulation), checkpoint_folder(RunDir(emulation)))
+    comparison = compare(recording, run, repeats_a=reruns)
     return Score(comparison, max(comparison.components, key=ratio))

@@ -112,8 +112,7 @@ def _compute(times: StepTimes, ranks: int) -> Iterator[Finding]:
         yield Finding("compute.distribution", "constant", f"they differ by {stdev / mean:.1%} only" if mean else "none")
         return
     name, distance = best_distribution(times.usual)
-    if name != "exponential":  # whose standard deviation is its mean
-        yield Finding("compute.stdev_s", round(stdev, 6), f"standard deviation of {count}")
+    yield Finding("compute.stdev_s", round(stdev, 6), f"standard deviation of {count}")
     evidence = f"Kolmogorov-Smirnov distance {distance:.2f}, the smallest of all distributions"
     yield Finding("compute.distribution", name, evidence, "likely")
 

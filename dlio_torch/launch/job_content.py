@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dlio_torch.config.arguments import split_argument
@@ -15,8 +15,10 @@ from dlio_torch.data.engines.registry import facts, format_of
 from dlio_torch.dist.launcher import Launch, LauncherName
 from dlio_torch.dist.registry import choose_backend
 from dlio_torch.errors import ConfigError
+from dlio_torch.launch.job_ranks import with_ranks
 from dlio_torch.launch.job_request import JobRequest
 from dlio_torch.run_directory.results_folder import check_results_folder, folder_name
+from dlio_torch.study.checkpoint_arguments import checkpoint_plan, compose_checkpoints
 from dlio_torch.study.model import Point, Study
 from dlio_torch.study.resolve import Resolved, resolve, resolve_point
 from dlio_torch.study.strategies.search.search_request import check_objective, parse_request
@@ -66,7 +68,7 @@ def launch_of(request: JobRequest) -> Launch:
 
 
 def of_run(request: JobRequest, composed: Composed) -> JobContent:
-    """The content of a job of ``run``, ``generate`` or ``train``.
+    """The content of a job of ``run``, ``generate``, ``train`` or ``checkpoint``.
 
     Args:
         request: the keys of ``launch``.
@@ -78,7 +80,7 @@ def of_run(request: JobRequest, composed: Composed) -> JobContent:
     """
     config, launch = composed.config, launch_of(request)
     backend = choose_backend(config.dist.backend, launch, _MEET)
-    if request.verb != "generate" and config.dataset.path is None:
+    if request.verb in ("run", "train") and config.dataset.path is None:
         check_world(config, launch.world_size, sources=composed.sources)
     output = config.output
     if output.dir is None:
@@ -107,12 +109,26 @@ def of_run(request: JobRequest, composed: Composed) -> JobContent:
         name=folder_name(config.recipe),
         arguments=tuple(argument for argument in request.arguments if split_argument(argument)[0] != "output.dir"),
         ranks=request.ranks_per_node,
-        cores=_cores(config),
+        cores=_cores(config, request.verb),
         parent=Path(output.root) / folder_name(config.recipe),
         result=None if output.dir is None else Path(output.dir),
         generates=request.verb in ("run", "generate") and config.dataset.path is None and in_files,
         notes=tuple(notes),
     )
+
+
+def of_checkpoints(request: JobRequest) -> tuple[JobRequest, JobContent]:
+    """The content of a job of ``checkpoint``, and the request with its nodes and ranks.
+
+    Raises:
+        ConfigError: anything that the verb itself would refuse, or as for :func:`of_run`.
+        PreconditionError: as for :func:`of_run`.
+    """
+    described = compose_checkpoints(request.arguments, world_size=1)
+    request = with_ranks(request, described.config)
+    plan = checkpoint_plan(request.arguments, request.nodes * request.ranks_per_node)
+    content = of_run(request, plan.composed)
+    return request, replace(content, notes=(*content.notes, *plan.amounts()))
 
 
 def of_study(request: JobRequest) -> tuple[JobContent, Composed]:
@@ -128,7 +144,7 @@ def of_study(request: JobRequest) -> tuple[JobContent, Composed]:
         name=name,
         arguments=tuple(item for item in request.arguments if split_argument(item)[0] != "output"),
         ranks=max(item.point.ranks for item in resolved),
-        cores=max(_cores(item.composed.config) for item in resolved),
+        cores=max(_cores(item.composed.config, item.point.verb) for item in resolved),
         parent=Path(first.config.output.root) / "sweeps" / name,
         result=None if output is None else Path(output),
     ), first
@@ -154,7 +170,9 @@ def _generates(config: Config) -> bool:
     return format_of(config).needs_files  # numpy is imported here: arguments are checked without it
 
 
-def _cores(config: Config) -> int:
+def _cores(config: Config, verb: str) -> int:
     """Cores that a rank keeps busy; with fewer its loader would wait for its trainer."""
+    if verb == "checkpoint":  # it has no loader
+        return max(config.checkpoint.thread_count, config.checkpoint.consolidate_threads)
     trainer = config.compute.threads if config.compute.mode == "spin" else 1
     return trainer + facts(config.loader.engine).demand(config.loader).tasks

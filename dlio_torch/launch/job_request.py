@@ -13,8 +13,8 @@ from dlio_torch.errors import ConfigError
 from dlio_torch.launch.key_values import choice, grace, job, line, memory, number, time_s, word, wrong
 from dlio_torch.study import verb_keys
 
-Verb = Literal["run", "generate", "train", "sweep", "tune", "headspace"]
-VERBS: tuple[Verb, ...] = ("run", "generate", "train", "sweep", "tune", "headspace")
+Verb = Literal["run", "generate", "train", "checkpoint", "sweep", "tune", "headspace"]
+VERBS: tuple[Verb, ...] = ("run", "generate", "train", "checkpoint", "sweep", "tune", "headspace")
 """Verbs that a job can run."""
 STUDIES = ("sweep", "tune", "headspace")
 """Verbs that start the ranks of their runs themselves, and can be resumed."""
@@ -26,6 +26,7 @@ LAUNCHERS = {"slurm": ("srun", "torchrun", "horovodrun", "mpiexec"), "pbs": ("mp
 _ONLY = {"partition": "slurm", "queue": "pbs"}
 _OF_RANKS = ("launcher", "nodes", "ranks_per_node", "stage_in", "local")
 _OF_STUDIES = ("restarts", "grace")
+_DESCRIBED = "checkpoint"
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,8 @@ class JobRequest:
         arguments: ``key=value`` arguments for the verb of the job.
         scheduler: ``slurm`` or ``pbs``.
         launcher: what starts the ranks; a study starts those of its runs itself.
-        nodes: number of nodes.
-        ranks_per_node: ranks on each of them; 0: a study, whose runs say how many.
+        nodes: number of nodes; 0: not given, for checkpoints, whose job may describe its ranks.
+        ranks_per_node: ranks on each of them; 0: a study, whose runs say how many, or as for ``nodes``.
         time_s: seconds that the job may take.
         cpus_per_rank: cores of a rank.
         gpus_per_node: GPUs of a node.
@@ -118,11 +119,10 @@ def parse(words: Sequence[str], settings: Sequence[str]) -> JobRequest:
     scheduler = _scheduler(given)
     study = verb in STUDIES
     _fitting(given, scheduler, verb)
-    nodes = number("nodes", given, 1) or 1
+    nodes = number("nodes", given, 1) or 0
     ranks = number("ranks_per_node", given, 1)
-    if not study and ranks is None:
-        missing = f"nodes={given['nodes']} (command line): without" if "nodes" in given else "launch (command line): no"
-        raise ConfigError(f"{missing} ranks_per_node", hint="write ranks_per_node=4")
+    if not study and verb != _DESCRIBED and ranks is None:
+        raise no_ranks(nodes)
     limit_s = time_s(given)
     restarts = number("restarts", given, 0)
     return JobRequest(
@@ -131,7 +131,7 @@ def parse(words: Sequence[str], settings: Sequence[str]) -> JobRequest:
         scheduler=scheduler,
         time_s=limit_s,
         launcher=choice("launcher", given, LAUNCHERS[scheduler], of=f"scheduler={scheduler}"),
-        nodes=nodes,
+        nodes=nodes or (0 if verb == _DESCRIBED else 1),
         ranks_per_node=ranks or 0,
         cpus_per_rank=number("cpus_per_rank", given, 1),
         gpus_per_node=number("gpus_per_node", given, 1),
@@ -150,6 +150,16 @@ def parse(words: Sequence[str], settings: Sequence[str]) -> JobRequest:
         restarts=int(verb_keys.KEYS["launch"]["restarts"].default) if restarts is None else restarts,
         grace_s=grace(given, limit_s),
     )
+
+
+def no_ranks(nodes: int) -> ConfigError:
+    """The error about ranks that nothing says.
+
+    Args:
+        nodes: number of nodes; 0: not given.
+    """
+    missing = f"nodes={nodes} (command line): without" if nodes else "launch (command line): no"
+    return ConfigError(f"{missing} ranks_per_node", hint="write ranks_per_node=4")
 
 
 def _verb(words: Sequence[str]) -> Verb:
@@ -202,9 +212,9 @@ def _fitting(given: Mapping[str, str], scheduler: str, verb: Verb) -> None:
         if key in given:
             raise wrong(key, given[key], f"{verb} cannot be resumed, as {', '.join(STUDIES)} can", "leave it out")
     if verb != "run" and "stage_in" in given:
-        reason = "writes no data" if verb == "train" else "writes the data on all ranks"
+        reason = "writes the data on all ranks" if verb == "generate" else "writes no data"
         raise wrong("stage_in", given["stage_in"], f"{verb} {reason}", "use it with run")
-    if verb == "generate" and "local" in given:
+    if verb in ("generate", "checkpoint") and "local" in given:
         raise wrong(
-            "local", given["local"], "generate does not train, so nothing would read a copy", "use it with run or train"
+            "local", given["local"], f"{verb} does not train, so nothing would read a copy", "use it with run or train"
         )

@@ -146,6 +146,7 @@ def _values(
         "pythonpath": environment().get("PYTHONPATH") or None,
         "variables": _variables(),
         "verb": request.verb,
+        "ranks_verb": "train" if request.verb == "run" else request.verb,
         "arguments": content.arguments,
         "flags": flags,
         "generate_nodes": 1 if request.stage_in == "node" else request.nodes,

@@ -39,7 +39,7 @@ from dlio_torch.preflight.feasibility import (
     resource_problem,
 )
 from dlio_torch.preflight.mpi_io import check_mpi_io
-from dlio_torch.report.checkpoint_plan_text import checkpoint_plan_lines
+from dlio_torch.report.checkpoint_plan_text import checkpoint_plan_lines, undue_line
 from dlio_torch.report.data_text import data_lines
 from dlio_torch.report.job_text import job_lines
 from dlio_torch.report.scale_text import scale_line
@@ -76,7 +76,7 @@ def dry_run(composed: Composed, phases: Sequence[str] = ("generate", "train")) -
         lines += _data(config, fmt, data)
         lines += filter(None, [left_over(config, train, order.train, world_size)])
         if "train" in phases:
-            lines += _training(config, fmt, order.train, world_size)
+            lines += _training(config, fmt, order.train, world_size, composed.sources)
             lines += _evaluation(config, order, world_size)
             lines += _problems(config, fmt, data.manifests, order.train, launch, composed.sources)
         print("\n".join(lines))
@@ -99,7 +99,7 @@ def _data(config: Config, fmt: Format, data: LocatedData) -> Iterator[str]:
         yield f"{amount}, about {size} in {data_folder(config, fmt)} ({present} already there)"
 
 
-def _training(config: Config, fmt: Format, sampler: Plan, world_size: int) -> Iterator[str]:
+def _training(config: Config, fmt: Format, sampler: Plan, world_size: int, sources: Mapping[str, str]) -> Iterator[str]:
     steps, epochs = len(sampler), config.train.epochs
     if config.stage.dir is not None:
         readers = "the ranks of a node read" if config.stage.per == "node" else "each rank reads"
@@ -118,7 +118,7 @@ def _training(config: Config, fmt: Format, sampler: Plan, world_size: int) -> It
     if fmt.needs_files:
         yield _page_cache(config)
     yield from job_lines(config, world_size)
-    yield _checkpoints(config, steps, world_size)
+    yield _checkpoints(config, steps, world_size, sources)
     yield from _job_checkpoint(config, steps)
     yield (
         f"memory: about {format_size(held_batch_bytes(config, fmt, sampler))} of batches per rank, in addition to torch"
@@ -205,14 +205,14 @@ def _evaluation(config: Config, order: RankOrder, world_size: int) -> Iterator[s
     yield f"evaluations: {times} of {len(evaluation)} steps, {evaluation.batch_size} samples each, by {ranks}"
 
 
-def _checkpoints(config: Config, steps: int, world_size: int) -> str:
+def _checkpoints(config: Config, steps: int, world_size: int, sources: Mapping[str, str]) -> str:
     if config.checkpoint.layout == "none":
         return "checkpoints: none"
     ranks = saving_ranks(config, world_size)
     options = config.checkpoint
     count, before = saves(options, steps, config.train.epochs), start_bytes(config)
     if not is_saved(config, steps):
-        return "checkpoints: none is due in these steps"
+        return undue_line(config, steps, sources)
     graphs = f", {format_size(before)} of graphs before the first" if before else ""
     size, total = checkpoint_bytes(config), total_bytes(config, world_size)
     average = f"{format_size(size)}" if total == ranks * size else f"{format_size(total / ranks)} on average"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from dlio_torch.checkpoint.base import Layout
 from dlio_torch.checkpoint.job.ranks import job_ranks
@@ -11,6 +11,7 @@ from dlio_torch.checkpoint.job.saved_state import rank_bytes
 from dlio_torch.checkpoint.plan_cost import PlanCost
 from dlio_torch.checkpoint.rank_kinds import grouped, rank_kinds
 from dlio_torch.checkpoint.registry import layout_of
+from dlio_torch.config.check import ConfigCheck
 from dlio_torch.config.schema import Config
 from dlio_torch.units import counted, format_duration, format_size
 
@@ -35,6 +36,23 @@ def checkpoint_plan_lines(config: Config, peak_bytes: int) -> Iterator[str]:
     if cost is not None:
         yield from _plans(cost, ranks)
     yield from _needs(config, layout, ranks, peak_bytes)
+
+
+def undue_line(config: Config, steps: int, sources: Mapping[str, str]) -> str:
+    """Line on a run whose options describe checkpoints, of which none is due: why, and which command saves one.
+
+    Args:
+        config: the experiment, with its scale applied.
+        steps: steps of an epoch.
+        sources: where each value was set.
+    """
+    check, options = ConfigCheck(config, sources), config.checkpoint
+    due = [f"checkpoint.{name}" for name in ("every_steps", "every_epochs") if getattr(options, name)]
+    amount = f"{counted(config.train.epochs, 'epoch')} of {counted(steps, 'step')}"
+    return (
+        f"checkpoints: none is due in {amount} with {' and '.join(map(check.text, due))}; the verb checkpoint saves "
+        "one without training: python -m dlio_torch checkpoint, with the same options"
+    )
 
 
 def _files(config: Config, layout: Layout, cost: PlanCost | None, ranks: int) -> Iterator[str]:

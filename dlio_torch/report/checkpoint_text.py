@@ -54,6 +54,12 @@ def rates_text(part: Mapping[str, Any]) -> str:
     return f"{rate} in all, {format_rate(_mean(single))} per rank" if len(single) > 1 else rate
 
 
+def unflushed_rate_text(part: Mapping[str, Any]) -> str:
+    """Rate of a save without its flush; empty if the ranks do not tell it: ``checkpoints.save``."""
+    rate = part.get("unflushed_bytes_per_s")
+    return f"{format_rate(rate['mean'])} without it" if rate else ""
+
+
 def effects_text(figures: Mapping[str, Any]) -> str:
     """How much longer steps take during saves, and what memory saves hold: ``checkpoints``; empty if not measured."""
     texts = []
@@ -65,11 +71,19 @@ def effects_text(figures: Mapping[str, Any]) -> str:
 
 
 def slowdown_text(figures: Mapping[str, Any]) -> str:
-    """How much longer steps and their waits for data take while a save is written."""
+    """How much longer steps and their waits for data take while a save is written, with intervals if there are any."""
     steps = counted(figures["during_saves"]["steps"], "step")
-    text = f"while a save is written, steps take {_relative(figures['slowdown'])} ({steps})"
-    fetch = figures.get("fetch_slowdown")
-    return text if fetch is None else f"{text} and wait for data {_relative(fetch)}"
+    sure = _interval(figures.get("slowdown_ci95"))
+    text = f"while a save is written, steps take {_relative(figures['slowdown'])} ({sure}{steps})"
+    if (fetch := figures.get("fetch_slowdown")) is None:
+        return text
+    sure = _interval(figures.get("fetch_slowdown_ci95")).removesuffix("; ")
+    return f"{text} and wait for data {_relative(fetch)}" + (f" ({sure})" if sure else "")
+
+
+def _interval(bounds: Sequence[float] | None) -> str:
+    """Bounds within which the true increase lies; empty if there are too few steps."""
+    return "" if bounds is None else f"95 %: {' to '.join(f'{100 * bound:+.1f} %' for bound in bounds)}; "
 
 
 def _relative(increase: float) -> str:
@@ -93,8 +107,10 @@ def _flush_text(part: Mapping[str, Any], saved: Mapping[str, Any]) -> str:
         return ""
     if not saved["fsync"]:
         return f", {_NOT_FLUSHED}"
-    flush = part.get("fsync_s")
-    return ", flushed to the device" + (f" ({format_duration(flush['mean'])} of it)" if flush else "")
+    if (flush := part.get("fsync_s")) is None:
+        return ", flushed to the device"
+    texts = [f"{format_duration(flush['mean'])} of it", unflushed_rate_text(part)]
+    return f", flushed to the device ({', '.join(filter(None, texts))})"
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -13,25 +13,28 @@ from rich.table import Table
 from dlio_torch.analysis.remedies import Remedy, remedies, remedy
 from dlio_torch.iotrace.fidelity.components import Comparison, Component
 from dlio_torch.iotrace.fidelity.measures import TOLERANCE
+from dlio_torch.report.figure_comparison import SCHEMA, VERSION, SideFigures, figure_pairs, figure_table
 from dlio_torch.report.terminal import write
 from dlio_torch.report.utilisation_text import LABELS
 from dlio_torch.units import percent
-
-SCHEMA = "dlio_torch.comparison"
-VERSION = "1"
-
 
 Utilisations = Mapping[str, Mapping[str, float]]
 """Utilisations of the sides ``a`` and ``b`` that are runs: by the names of their entries in ``summary.json``."""
 
 
-def print_comparison(comparison: Comparison, stream: TextIO, utilisations: Utilisations | None = None) -> None:
+def print_comparison(
+    comparison: Comparison,
+    stream: TextIO,
+    utilisations: Utilisations | None = None,
+    figures: SideFigures | None = None,
+) -> None:
     """Writes a comparison to the terminal: the verdict, the components (worst first), and what was not compared.
 
     Args:
         comparison: what :func:`dlio_torch.iotrace.fidelity.compare_recordings.compare` gave.
         stream: where to.
         utilisations: of the sides that are runs.
+        figures: on checkpoints, of the sides that saved or restored some.
     """
 
     def draw(console: Console) -> None:
@@ -45,6 +48,8 @@ def print_comparison(comparison: Comparison, stream: TextIO, utilisations: Utili
             console.print(remedy_lines(remedies(comparison)))
         if (table := _utilisations(utilisations or {})).row_count:
             console.print(table)
+        if pairs := figure_pairs(figures or {}):
+            console.print(figure_table(pairs))
         for title, lines in (("not compared", comparison.left_out), ("remarks", comparison.notes)):
             if lines:
                 console.print(f"{title}:")
@@ -57,12 +62,15 @@ def print_comparison(comparison: Comparison, stream: TextIO, utilisations: Utili
     write(stream, draw)
 
 
-def to_json(comparison: Comparison, utilisations: Utilisations | None = None) -> dict[str, Any]:
+def to_json(
+    comparison: Comparison, utilisations: Utilisations | None = None, figures: SideFigures | None = None
+) -> dict[str, Any]:
     """Converts the comparison to plain values for JSON; None for values that were not measured.
 
     Args:
         comparison: see :func:`print_comparison`.
         utilisations: see there.
+        figures: see there.
     """
     return {
         "schema": SCHEMA,
@@ -80,6 +88,7 @@ def to_json(comparison: Comparison, utilisations: Utilisations | None = None) ->
         "cosine": None if comparison.parity is None else asdict(comparison.parity),
         "notes": list(comparison.notes),
         "utilisation": {side: dict(figures) for side, figures in (utilisations or {}).items()},
+        "figures": [asdict(pair) for pair in figure_pairs(figures or {})],
     }
 
 

@@ -10,10 +10,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from dlio_torch.report.checkpoint_text import unflushed_rate_text
 from dlio_torch.report.terminal import unbroken, write
 from dlio_torch.units import counted, format_duration, format_rate, format_size, percent
 
-_STATISTICS = ("mean", "median", "p95", "max")
+_STATISTICS = ("mean", "min", "median", "p95", "max")
 _SAVE_ROWS = {
     "durable_s": "save",
     "stall_s": "  stall of the training",
@@ -58,13 +59,12 @@ def print_checkpoints(summary: Mapping[str, Any], stream: TextIO, run_dir: Path)
 
 
 def verdict(figures: Mapping[str, Any]) -> str:
-    """One sentence: size, time and rate of a save, the share of flushing, and time and rate of a load."""
+    """One sentence: size, time and rate of a save with and without flushing, and time and rate of a load."""
     save, restore = figures["save"], figures["restore"]
-    durable, flush = save["durable_s"]["mean"], save["fsync_s"]
-    flushing = f", of which flushing takes {format_duration(flush['mean'])}" if flush is not None else ""
+    durable = save["durable_s"]["mean"]
     text = (
-        f"A save of {format_size(save['bytes']['mean'])} takes {format_duration(durable)}{_rate(save)}{flushing}"
-        f"{_stall(save)}; "
+        f"A save of {format_size(save['bytes']['mean'])} takes {format_duration(durable)}{_rate(save)}"
+        f"{_flushing(save)}{_stall(save)}; "
     )
     if not restore["count"]:
         return f"{text}nothing was read back."
@@ -85,6 +85,14 @@ def warnings(figures: Mapping[str, Any]) -> Iterator[str]:
 
 def _rate(part: Mapping[str, Any]) -> str:
     return "" if part["bytes_per_s"] is None else f" ({format_rate(part['bytes_per_s']['mean'])})"
+
+
+def _flushing(save: Mapping[str, Any]) -> str:
+    """The part of a save that flushing takes, and the rate without it; empty if not measured."""
+    if save["fsync_s"] is None:
+        return ""
+    rate = unflushed_rate_text(save)
+    return f", of which flushing takes {format_duration(save['fsync_s']['mean'])}" + (f" ({rate})" if rate else "")
 
 
 def _stall(save: Mapping[str, Any]) -> str:
@@ -128,24 +136,40 @@ def _rows(part: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[Sequenc
         first = number == 0
         amounts = (str(part["count"]), format_size(part["bytes"]["mean"])) if first else ("", "")
         rate = format_rate(part["bytes_per_s"]["mean"]) if first and part["bytes_per_s"] is not None else ""
-        yield (label, *amounts, *(format_duration(times[statistic]) for statistic in _STATISTICS), rate)
+        yield (label, *amounts, *_durations(times), rate)
+
+
+def _durations(times: Mapping[str, float]) -> Iterator[str]:
+    """Statistics of a time; a summary of an older version has no smallest time."""
+    for statistic in _STATISTICS:
+        yield format_duration(times[statistic]) if statistic in times else "-"
 
 
 def _ranks(figures: Mapping[str, Any]) -> Table:
     table = Table(box=box.SIMPLE, title="ranks (means)", title_justify="left", title_style="none")
-    for name in ("rank", "bytes", "save", "rate", "load", "rate"):
+    for name in ("rank", "bytes", "save", "flush", "rate", "load", "bytes", "rate"):
         table.add_column(name, justify="right")
     loads = {row["rank"]: row for row in figures["restore"]["per_rank"]}
     rows = figures["save"]["per_rank"]
     for row in rows[:_MOST_RANKS]:
         read = loads.get(row["rank"])
-        cells = ("-", "-") if read is None else _cells(read, "duration_s")
-        table.add_row(str(row["rank"]), format_size(row["bytes"]), *_cells(row, "durable_s"), *cells)
+        table.add_row(str(row["rank"]), *_save_cells(row), *_load_cells(read))
     if len(rows) > _MOST_RANKS:
         table.caption = f"and {len(rows) - _MOST_RANKS} more ranks in summary.json"
     return table
 
 
-def _cells(row: Mapping[str, Any], name: str) -> tuple[str, str]:
-    rate = row["bytes_per_s"]
-    return format_duration(row[name]), "-" if rate is None else format_rate(rate)
+def _save_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    flush = row.get("fsync_s")
+    flushing = "-" if flush is None else format_duration(flush)
+    return format_size(row["bytes"]), format_duration(row["durable_s"]), flushing, _rate_cell(row)
+
+
+def _load_cells(row: Mapping[str, Any] | None) -> tuple[str, ...]:
+    if row is None:
+        return ("-", "-", "-")
+    return format_duration(row["duration_s"]), format_size(row["bytes"]), _rate_cell(row)
+
+
+def _rate_cell(row: Mapping[str, Any]) -> str:
+    return "-" if row["bytes_per_s"] is None else format_rate(row["bytes_per_s"])

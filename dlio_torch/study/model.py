@@ -15,6 +15,18 @@ RANKS = "ranks"
 """Key of the axis for the number of ranks, which is no option of a run: a launcher starts the ranks."""
 OBJECTIVE = "train.samples_per_s"
 """Figure by which points are ranked if a study names none."""
+TrialVerb = Literal["run", "checkpoint"]
+FIGURES_OF: Mapping[TrialVerb, tuple[str, ...]] = {
+    "run": (OBJECTIVE,),
+    "checkpoint": (
+        "checkpoints.save.bytes_per_s.mean",
+        "checkpoints.save.durable_s.mean",
+        "checkpoints.restore.bytes_per_s.mean",
+        "checkpoints.save.stall_s.mean",
+        "checkpoints.peak_host_bytes",
+    ),
+}
+"""Verb of the trials -> figures of a study that names none."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +75,7 @@ class Study:
         sources: publications that the study rests on.
         definition: text of the study file; ``""`` without a study file.
         written: argument -> line of the study file that holds it, for messages.
+        verb: verb of the command line that a trial is.
         scaled: what the scale changed, one line each, once the points are known.
     """
 
@@ -82,12 +95,13 @@ class Study:
     definition: str = field(default="", repr=False)
     written: Mapping[str, str] = field(default_factory=dict, repr=False)
     scaled: tuple[str, ...] = ()
+    verb: TrialVerb = "run"
 
     @property
     def identity(self) -> tuple[object, ...]:
         """Identity of the study: two studies with the same identity can share a directory and its trials."""
         axes = [(axis.key, axis.values, None if axis.settings is None else dict(axis.settings)) for axis in self.axes]
-        return self.settings, axes, self.ranks
+        return self.settings, axes, self.ranks, self.verb
 
 
 @dataclass(frozen=True)
@@ -100,6 +114,7 @@ class Point:
         settings: all ``key=value`` arguments of a run.
         ranks: processes of a run.
         fresh: whether its trials cannot start warm.
+        verb: verb of the command line that a trial is.
     """
 
     number: int
@@ -107,6 +122,7 @@ class Point:
     settings: tuple[str, ...]
     ranks: int = 1
     fresh: bool = False
+    verb: TrialVerb = "run"
 
     @property
     def label(self) -> str:
@@ -221,7 +237,8 @@ def point_at(study: Study, number: int, values: tuple[tuple[str, str], ...]) -> 
     settings = list(study.settings)
     for axis, (_, value) in zip(study.axes, values, strict=True):
         settings += axis.arguments(value)
-    return Point(number, values, last_of_each(settings), int(dict(values).get(RANKS, study.ranks)))
+    ranks = int(dict(values).get(RANKS, study.ranks))
+    return Point(number, values, last_of_each(settings), ranks, verb=study.verb)
 
 
 def last_of_each(settings: Sequence[str]) -> tuple[str, ...]:

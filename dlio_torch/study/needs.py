@@ -20,7 +20,8 @@ from dlio_torch.data.order.planning import fit_to_data, train_sampler
 from dlio_torch.errors import ConfigError, PreconditionError
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.format import Format
-from dlio_torch.preflight.checkpoint_space import peak_bytes
+from dlio_torch.preflight.checkpoint_space import peak_bytes, peak_bytes_of
+from dlio_torch.study.checkpoint_arguments import checkpoint_plan
 from dlio_torch.study.resolve import Resolved
 from dlio_torch.units import counted, format_size
 
@@ -179,6 +180,9 @@ class _Survey:
     def point(self, resolved: Resolved) -> tuple[Config, Path | None, float, float]:
         """Returns configuration, folder of generated data, seconds of compute and bytes of checkpoints of a point."""
         composed, ranks = resolved.composed, resolved.point.ranks
+        if resolved.point.verb == "checkpoint":
+            plan = checkpoint_plan(resolved.point.settings, ranks, cwd=self.cwd)
+            return plan.config, None, 0.0, float(peak_bytes_of(plan.config, plan.saves, plan.world_size))
         config = composed.config
         if config.dataset.path is None:
             config = replace(config, dataset=replace(config.dataset, root=str(self.cwd / config.dataset.root)))

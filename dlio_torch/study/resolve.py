@@ -24,7 +24,8 @@ from dlio_torch.config.schema import Config
 from dlio_torch.config.validate import check_world
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core.registry import available
-from dlio_torch.study.model import NOT_APPLICABLE, RANKS, Point, Study, grid, point_at
+from dlio_torch.study.checkpoint_arguments import checkpoint_plan
+from dlio_torch.study.model import NOT_APPLICABLE, RANKS, Point, Study, TrialVerb, grid, point_at
 from dlio_torch.study.warm_start import needs_fresh_start
 
 _MOST_LEFT_OUT = 3
@@ -125,9 +126,26 @@ def _without_axis(study: Study, point: Point, usable: set[tuple[str, str]], cwd:
     return None
 
 
+def compose_trial(verb: TrialVerb, settings: Sequence[str], ranks: int, *, cwd: Path | None = None) -> Composed:
+    """Composes the configuration of a trial.
+
+    Args:
+        verb: verb of the command line that the trial is.
+        settings: its arguments.
+        ranks: its processes.
+        cwd: folder that relative paths start from; None: the current one.
+
+    Raises:
+        ConfigError: a mistake in the arguments.
+    """
+    if verb == "checkpoint":
+        return checkpoint_plan(settings, ranks, cwd=cwd).composed
+    return compose(settings, cwd=cwd, world_size=ranks, formats=available())
+
+
 def _resolved(point: Point, cwd: Path | None) -> Resolved:
-    composed = compose(point.settings, cwd=cwd, world_size=point.ranks, formats=available())
-    if composed.config.dataset.path is None:  # existing data are counted later
+    composed = compose_trial(point.verb, point.settings, point.ranks, cwd=cwd)
+    if point.verb == "run" and composed.config.dataset.path is None:  # existing data are counted later
         check_world(composed.config, point.ranks, sources=composed.sources)
     point = replace(point, fresh=needs_fresh_start(composed.config, point.ranks))
     return Resolved(point, composed, digest(composed.config, point.ranks))

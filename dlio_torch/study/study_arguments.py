@@ -17,7 +17,7 @@ from dlio_torch.config.layers import COMMAND_LINE, unknown
 from dlio_torch.errors import ConfigError
 from dlio_torch.study import study_file, verb_keys
 from dlio_torch.study.axes import expand
-from dlio_torch.study.model import RANKS, Axis, Study, last_of_each
+from dlio_torch.study.model import FIGURES_OF, RANKS, Axis, Study, last_of_each
 from dlio_torch.study.study_file import Definition
 from dlio_torch.units import parse_duration
 
@@ -64,7 +64,9 @@ def parse(
             hint="set the folder of the study with output=DIR",
         )
     labels = {axis.key: axis for axis in base.axes if axis.settings is not None}
-    check_keys(given, verb, labels)
+    is_checkpoint = given.get("verb", base.verb) == "checkpoint"
+    check_keys(given, verb, (*labels, *(verb_keys.KEYS["checkpoint"] if is_checkpoint else ())))
+    base = _with_verb(base, given.get("verb"))
     options = {key: value for key, value in given.items() if key not in _OWN or key == RANKS}
     values = {key: expand(key, text) for key, text in options.items()}
     if len(values.get("scale", ())) > 1 and (definition.scales or definition.values_by_scale):
@@ -97,6 +99,19 @@ def parse(
     )
     changes = [f"{key}={given[key]}" for key in ("repeats", "timeout", "start", "failures") if key in given]
     return _limited(changed(study, changes)), given.get("output")
+
+
+def _with_verb(study: Study, text: str | None) -> Study:
+    """``study`` with other trials, and their figures unless a study file names figures."""
+    if text is None or text == study.verb:
+        return study
+    verb = next((verb for verb in FIGURES_OF if verb == text), None)
+    if verb is None:
+        raise ConfigError(
+            f"verb={text} (command line): trials have no such verb", hint=f"choose one of {', '.join(FIGURES_OF)}"
+        )
+    figures = FIGURES_OF[verb] if study.figures == FIGURES_OF[study.verb] else study.figures
+    return replace(study, verb=verb, figures=figures)
 
 
 def changed(study: Study, arguments: Sequence[str]) -> Study:
@@ -221,9 +236,10 @@ def check_keys(given: Mapping[str, str], verb: str, labels: Collection[str] = ()
             continue
         problem = f"{key}={text} ({COMMAND_LINE})"
         if verbs := verb_keys.verbs_of(key):
+            remedy = "add verb=checkpoint" if (verb, verbs) == ("sweep", ["checkpoint"]) else ""
             raise ConfigError(
                 f"{problem}: the verb {verb} has no such key",
-                hint=f"use the key with {', '.join(verbs)}, or remove the argument",
+                hint=f"{remedy or 'use the key with ' + ', '.join(verbs)}, or remove the argument",
             )
         likely = verb_keys.meant(key, verb) or "".join(nearest(key, list(verb_keys.KEYS[verb]), cutoff=verb_keys.ALIKE))
         if likely:

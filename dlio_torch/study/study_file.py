@@ -12,6 +12,7 @@ The keys (those that are not read here belong to :mod:`dlio_torch.study.publishe
     axes                       a list of {key, values}; values are a list, or a mapping of labels to lists of arguments;
                                compared: false where the values are different workloads, of which none is better
     values_by_scale            <scale>: {<axis>: values at that scale}
+    verb                       run | checkpoint: what a trial is; checkpoint saves and loads without training
     figures                    dotted names in summary.json; points are ranked by the first
     better                     higher | lower, of the first figure
     published, statements, remarks, larger_than_memory
@@ -30,7 +31,7 @@ from dlio_torch.config.resources import Resources, read_document
 from dlio_torch.config.yamlfile import Document
 from dlio_torch.errors import ConfigError
 from dlio_torch.study.axes import expand
-from dlio_torch.study.model import OBJECTIVE, RANKS, Axis, Study
+from dlio_torch.study.model import FIGURES_OF, RANKS, Axis, Study, TrialVerb
 from dlio_torch.units import parse_duration
 
 GROUP = "study"
@@ -46,6 +47,7 @@ KEYS = (
     "timeout_s",
     "axes",
     "values_by_scale",
+    "verb",
     "figures",
     "better",
     "published",
@@ -124,6 +126,9 @@ class _StudyFileReader:
         better = self.words("better") or "higher"
         if better not in ("higher", "lower"):
             raise self.wrong(("better",), f"{better}: no such direction", "write higher or lower")
+        verb: TrialVerb = "checkpoint" if self.words("verb") == "checkpoint" else "run"
+        if self.words("verb") not in ("", verb):
+            raise self.wrong(("verb",), f"{self.words('verb')}: no such trial", "write run or checkpoint")
         recipe = self.words("recipe")
         self.written[f"recipe={recipe}"] = self.document.location_of(("recipe",))
         study = Study(
@@ -134,12 +139,13 @@ class _StudyFileReader:
             repeats=self.number("repeats", 3),
             ranks=self.number(RANKS, 1),
             timeout_s=self.duration("timeout_s", 3600.0),
-            figures=self.list("figures") or (OBJECTIVE,),
+            figures=self.list("figures") or FIGURES_OF[verb],
             better="lower" if better == "lower" else "higher",
             description=" ".join(self.words("description").split()),
             sources=self.list("sources"),
             definition=text,
             written=self.written,
+            verb=verb,
         )
         scales = {scale: self.arguments((scale,), item, "scales") for scale, item in self.by_scale("scales")}
         values = {scale: self.values_at(scale, item, axes) for scale, item in self.by_scale("values_by_scale")}

@@ -11,7 +11,10 @@ from dlio_torch.files.atomic_file import replace_text, replaced
 from dlio_torch.study.model import Axis, Point, Trial
 from dlio_torch.study.trial import FIGURES, PROCESS
 
-_MARKDOWN = ("train.samples_per_s", "au.mean", "step.fetch_s.mean", "io.device_read_share", "trial.cpu_s")
+_MARKDOWN = (
+    *("train.samples_per_s", "au.mean", "step.fetch_s.mean", "io.device_read_share"),
+    *("checkpoints.save.bytes_per_s.mean", "checkpoints.restore.bytes_per_s.mean", "trial.cpu_s"),
+)
 
 
 def trials_table(trials: Iterable[Trial], axes: Sequence[Axis] = ()) -> pd.DataFrame:

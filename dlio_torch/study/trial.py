@@ -73,7 +73,7 @@ def run_trial(
         KeyboardInterrupt: passed on after the run has ended and its half-finished directory is removed.
     """
     started = datetime.now(UTC).isoformat(timespec="milliseconds")
-    arguments = ["run", *_without_progress(point.settings), f"output.dir={directory.absolute()}"]
+    arguments = [point.verb, *_without_progress(point.settings), f"output.dir={directory.absolute()}"]
     try:
         log = log_of(directory)
         ended = None if warm is None else warm.run(arguments, log, timeout_s=timeout_s, cwd=cwd)

@@ -62,8 +62,13 @@ _LAUNCH = {
         "srun; with scheduler=pbs mpiexec",
         "torchrun",
     ),
-    "nodes": Key("nodes of the job", "1", "2"),
-    "ranks_per_node": Key("ranks on each node", "required, except for a study, which uses ranks=", "4"),
+    "nodes": Key("nodes of the job", "1; for checkpoint as many as the ranks of parallel need", "2"),
+    "ranks_per_node": Key(
+        "ranks on each node",
+        "required, except for a study, which uses ranks=, and for checkpoint: the ranks of parallel, divided among "
+        "nodes=, or gpus_per_node=",
+        "4",
+    ),
     "time": Key("maximum time of the job, HH:MM:SS or with a unit", "required", "00:30:00"),
     "partition": Key("partition of Slurm", "the default of the site", "debug"),
     "queue": Key("queue of PBS", "the default of the site", "debug"),
@@ -101,6 +106,11 @@ _LAUNCH = {
 
 KEYS: dict[str, dict[str, Key]] = {
     "sweep": {
+        "verb": Key(
+            "verb of each trial: run, or checkpoint, which saves and loads without training (saves=, loads=)",
+            "run, or what the study file says",
+            "checkpoint",
+        ),
         "study": Key("a study file: a name of `ls studies`, or a path", "none", "global_shuffle", path=True),
         "repeats": Key("number of runs of every point", "3, or what the study file says", "5"),
         "ranks": Key(f"{_RANKS.doc}; several values are an axis", "1, or what the study file says", "1,2"),

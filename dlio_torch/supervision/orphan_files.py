@@ -32,12 +32,11 @@ from dlio_torch.run_directory import run_state
 from dlio_torch.run_directory.results_folder import folder_name
 from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.storage.stage_folder import KEPT, node_folder
+from dlio_torch.supervision.ipc_files import is_old, unused_segments, unused_sockets
 
 STAMP = re.compile(r"\d{8}-\d{6}(-\d+)?")
 """Names of run directories below ``output.root``."""
 _OLD_S = 3600.0  # an unfinished file in a cache folder that is older has been abandoned
-# Named shared memory of torch, Python's multiprocessing and MPICH.
-_SHARED = re.compile(r"torch_\d+_\d+.*|psm_[0-9a-f]+|sem\.mp-\w+|mpich_sh(ar_tmp|m_)\w+")
 _BEGUN = (
     "dlio_torch.json",
     "config.yaml",
@@ -99,12 +98,12 @@ def find(config: Config, *, shared: Path = locked_folder.SHARED_MEMORY, cwd: Pat
         ("unfinished files in the cache", old_temporary(), "`clean` removes them"),
         (
             "folders of sockets of worker processes that were killed",
-            _sockets(),
+            unused_sockets(),
             "no process uses them; remove them with rm -r",
         ),
         (
             "segments of shared memory that no process uses",
-            _segments(shared),
+            unused_segments(shared),
             "remove them with rm, unless another program uses them",
         ),
     )
@@ -224,14 +223,7 @@ def was_killed(run: Path) -> bool:
     state = run_state.read(RunDir(run).state)
     if state is not None:
         return state.state == "running" and state.host == socket.gethostname() and state.why_early() is not None
-    return bool(STAMP.fullmatch(run.name)) and not (run / "summary.json").exists() and _is_old(run)
-
-
-def _is_old(path: Path) -> bool:
-    """Whether a file has not changed for a minute; a newer file may still be written."""
-    with contextlib.suppress(OSError):
-        return time.time() - path.stat().st_mtime > 60
-    return False
+    return bool(STAMP.fullmatch(run.name)) and not (run / "summary.json").exists() and is_old(run)
 
 
 def _unfinished_studies(studies: list[Path]) -> list[Path]:
@@ -268,40 +260,3 @@ def _json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
-
-
-def _sockets() -> list[Path]:
-    """Folders of Python's multiprocessing whose sockets no process uses any more."""
-    try:
-        bound = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return []
-    folders = [path for path in Path(tempfile.gettempdir()).glob("pymp-*") if path.is_dir() and _is_mine(path)]
-    return sorted(path for path in folders if _is_old(path) and f"{path}/" not in bound)
-
-
-def _segments(shared: Path) -> list[Path]:
-    """Segments of shared memory of this user that libraries made and no process has mapped."""
-    segments = [path for path in sorted(shared.glob("*")) if _SHARED.fullmatch(path.name) and _is_mine(path)]
-    if not segments:
-        return []
-    used = _files_in_use(shared)
-    return [path for path in segments if _is_old(path) and str(path) not in used]
-
-
-def _is_mine(path: Path) -> bool:
-    with contextlib.suppress(OSError):
-        return path.lstat().st_uid == os.geteuid()
-    return False
-
-
-def _files_in_use(folder: Path) -> set[str]:
-    """Files of a folder that are mapped by processes whose maps this user may read."""
-    files: set[str] = set()
-    for maps in Path("/proc").glob("[0-9]*/maps"):
-        with contextlib.suppress(OSError):
-            for line in maps.read_text(errors="replace").splitlines():
-                name = line.partition("/")[2]
-                if f"/{name}".startswith(str(folder)):
-                    files.add(f"/{name}")
-    return files

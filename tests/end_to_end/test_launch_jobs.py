@@ -68,6 +68,21 @@ def test_ranks_of_mpiexec_meet_without_horovod(tmp_path: Path, submitted: Callab
 
 
 @pytest.mark.ranks
+def test_all_ranks_of_a_described_job_save_and_load(tmp_path: Path, submitted: Callable[..., str]) -> None:
+    model = ("hidden_size=16", "num_layers=2", "num_heads=4", "ffn_hidden_size=32", "vocab_size=64")
+    job = ("scheduler=slurm", "nodes=1", "output.dir=out", "checkpoint.root=saved", "saves=2", "loads=1")
+    saved = (*(f"model.{size}" for size in model), "parallel.data=2", "parallel.fsdp=full", "checkpoint.layout=dcp")
+    submitted("checkpoint", "recipe=minimal", "scale=tiny", *saved, *job)
+    summary = json.loads(RunDir.open(tmp_path / "out").summary.read_text())
+    assert summary["world_size"] == 2
+    figures = summary["checkpoints"]
+    assert (figures["saving_ranks"], figures["save"]["count"], figures["restore"]["count"]) == (2, 2, 1)
+    (folder,) = (tmp_path / "saved" / "minimal").iterdir()
+    assert figures["folder"] == str(folder)
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.ranks
 def test_a_sweep_that_ran_out_of_time_makes_no_run_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, submitted: Callable[..., str]
 ) -> None:

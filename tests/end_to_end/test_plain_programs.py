@@ -127,7 +127,7 @@ def test_the_checkpoints_hold_model_and_optimizer(run: Run, tmp_path: Path) -> N
 
 @pytest.mark.ranks
 def test_two_ranks_read_each_sample_once_an_epoch(run: Run, tmp_path: Path) -> None:
-    run("distributed_sampler", "--make", "--data", tmp_path, "--samples", 64)
+    run("distributed_sampler", "--make", "--data", tmp_path, "--samples", 256)
     script = [PROGRAMS / "distributed_sampler.py", "--data", tmp_path, "--workers", 0, "--batch-size", 4]
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -139,6 +139,6 @@ def test_two_ranks_read_each_sample_once_an_epoch(run: Run, tmp_path: Path) -> N
     )
     *batches, figures = sorted((json.loads(line) for line in done.stdout.splitlines()), key=len)
     indices = sorted(index for batch in batches for index in batch["indices"])
-    assert indices == sorted([*range(64)] * EPOCHS)
-    assert figures["samples"] == EPOCHS * 64
-    assert figures["steps"] == EPOCHS * 64 // 8
+    assert indices == sorted([*range(256)] * EPOCHS)
+    assert figures["samples"] == EPOCHS * 256
+    assert figures["steps"] == EPOCHS * 256 // 8

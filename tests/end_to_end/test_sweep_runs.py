@@ -21,6 +21,7 @@ from dlio_torch.commands.command_line import Command
 from dlio_torch.commands.sweep import main
 from dlio_torch.dist.launcher import Launch
 from dlio_torch.errors import ConfigError, PreconditionError, RunFailed
+from dlio_torch.run_directory.run_dir import RunDir
 from dlio_torch.study.store import Store
 from dlio_torch.study.trial import log_of
 from dlio_torch.supervision.run_process import TIMED_OUT, run_process
@@ -205,6 +206,27 @@ def _lines(place: Path) -> list[str]:
     with suppress(OSError):
         return (place / "trials.jsonl").read_text().splitlines()
     return []
+
+
+def test_trials_that_only_save_are_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    saved = ("checkpoint=torch_save", "checkpoint.root=saved", "saves=3", "loads=2", "repeats=1", "output=there")
+    sizes = "checkpoint.state_bytes=1MiB,2MiB"
+    assert sweep("verb=checkpoint", "recipe=minimal", "scale=tiny", sizes, *saved) == 0
+    with Store.open(tmp_path / "there", write=False) as store:
+        trials = sorted(store.trials(), key=lambda trial: trial.point)
+        summaries = [RunDir(store.path / trial.directory) for trial in trials]
+    assert [(trial.status, trial.start) for trial in trials] == [("done", "warm")] * 2
+    figures = [run.read_json(run.summary)["checkpoints"] for run in summaries]
+    assert [(part["save"]["count"], part["restore"]["count"]) for part in figures] == [(3, 2)] * 2
+    for trial, part in zip(trials, figures, strict=True):
+        assert trial.figures["checkpoints.save.bytes_per_s.mean"] == part["save"]["bytes_per_s"]["mean"]
+    assert list((tmp_path / "saved" / "minimal").iterdir()) == []  # checkpoints end with their trial
+    assert not (tmp_path / "data").exists()
+    assert "rate of saves" in capsys.readouterr().out.replace("\n", " ")
+    assert "checkpoints.restore.bytes_per_s.mean" in (tmp_path / "there" / "table.md").read_text()
 
 
 def _until(condition: object, process: subprocess.Popen[bytes]) -> None:

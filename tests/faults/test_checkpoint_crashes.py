@@ -7,7 +7,7 @@ import json
 import random
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -32,6 +32,7 @@ LAYOUTS = {
     "safetensors": ["checkpoint.layout=safetensors", *MODEL[:-1], "model.vocab_size=512"],
     "dcp": ["checkpoint.layout=dcp", *MODEL],
     "dcp, thread": ["checkpoint.layout=dcp", "checkpoint.async_save=thread", *MODEL],
+    "dcp, process": ["checkpoint.layout=dcp", "checkpoint.async_save=process", *MODEL],
 }
 """Options of the layouts, each with checkpoints of about 300 KB."""
 SAVING = ("checkpoint.every_steps=2", "checkpoint.every_epochs=0", "checkpoint.keep=2", "checkpoint.fsync=true")
@@ -47,6 +48,20 @@ class Layout:
     name: str
     words: list[str]
     calls: dict[str, int]
+
+    @property
+    def below(self) -> bool:
+        """Whether another process than the trainer writes."""
+        return self.name.endswith("process")
+
+    @property
+    def resuming(self) -> list[str]:
+        """Options of a run that resumes; a process for its saves would take seconds to start."""
+        return [word.replace("async_save=process", "async_save=none") for word in self.words]
+
+    def keeping_all(self) -> Layout:
+        """The layout, of which all checkpoints are kept."""
+        return replace(self, words=[word.replace("checkpoint.keep=2", "checkpoint.keep=0") for word in self.words])
 
     def moment(self, kinds: str, seed: int) -> int:
         """Number of a random call, the same for equal seeds."""
@@ -64,15 +79,17 @@ def layout(request: pytest.FixtureRequest, server: FaultServer, tmp_path_factory
     words = [*BASE[:-1], *SAVING, *LAYOUTS[request.param]]
     kinds = (CALLS, WRITES, "fsync")
     never = [rule(calls, FOLDER, "kill", NEVER) for calls in kinds]
-    (ended,) = server.run(tmp_path_factory.mktemp("whole"), *words, faults=never)
-    assert ended.code == 0, ended.err
-    return Layout(request.param, words, dict(zip(kinds, ended.matched, strict=True)))
+    layout = Layout(request.param, words, {})
+    (ended,) = server.run(tmp_path_factory.mktemp("whole"), *words, faults=never, below=layout.below)
+    check(replace(ended, failed=()), 0, "cache: cold: ")
+    return replace(layout, calls=dict(zip(kinds, ended.matched, strict=True)))
 
 
-def crashed(layout: Layout, server: FaultServer, folder: Path, fault: str) -> tuple[Ended, Ended, set[int]]:
-    """Runs with a fault, and then a run that resumes; returns how they ended, and the steps that are complete."""
-    again = [*layout.words, "output.dir=again", "train.resume=run"]
-    ended, resumed = server.run(folder, *layout.words, "output.dir=run", faults=[fault], then=[again])
+def crashed(layout: Layout, server: FaultServer, folder: Path, *faults: str) -> tuple[Ended, set[int]]:
+    """Runs with faults, and then a run that resumes; returns how the first ended, and the steps that are complete."""
+    again = [*layout.resuming, "output.dir=again", "train.resume=run"]
+    words = [*layout.words, "output.dir=run"]
+    ended, resumed = server.run(folder, *words, faults=faults, then=[again], below=layout.below)
     complete = complete_steps(read_all(RunDir(folder / "run")))
     if complete:
         assert resumed.code == 0, resumed.err
@@ -80,7 +97,7 @@ def crashed(layout: Layout, server: FaultServer, folder: Path, fault: str) -> tu
         assert summary["resumed"]["checkpoint_step"] == max(complete)
     else:
         check(resumed, 3, "the run in this directory has completed no checkpoint")
-    return ended, resumed, complete
+    return ended, complete
 
 
 def is_complete(name: str, complete: set[int]) -> bool:
@@ -93,11 +110,32 @@ def is_complete(name: str, complete: set[int]) -> bool:
 def test_a_killed_save_leaves_the_newest_complete_checkpoint(
     layout: Layout, seed: int, server: FaultServer, tmp_path: Path
 ) -> None:
-    ended, _, complete = crashed(layout, server, tmp_path, rule(CALLS, FOLDER, "kill", layout.moment(CALLS, seed)))
+    """Where a process writes, it goes on after its trainer was killed, cannot, and must end nevertheless."""
+    moment = layout.moment(CALLS, seed)
+    kill = [rule(CALLS, FOLDER, "kill", moment)]
+    if layout.below:
+        kill = [rule(CALLS, FOLDER, "kill-parent", moment, times=1), rule(CALLS, FOLDER, "hang", moment)]
+    ended, complete = crashed(layout, server, tmp_path, *kill)
     assert ended.code == -9, ended
-    run = RunDir(tmp_path / "run")
+    assert ended.left == []
+    assert ended.lines == []
+    assert "Traceback" not in ended.err
+    leaves_named(RunDir(tmp_path / "run"), complete)
+
+
+def leaves_named(run: RunDir, complete: set[int]) -> None:
+    """What is left of checkpoints that are not complete is named."""
     entries = set(run.checkpoints.iterdir()) if run.checkpoints.is_dir() else set()
     assert set(incomplete_checkpoints(run)) == {path for path in entries if not is_complete(path.name, complete)}
+
+
+def test_a_killed_process_of_saves_is_named(server: FaultServer, tmp_path: Path) -> None:
+    layout = Layout("dcp, process", [*BASE[:-1], *SAVING, *LAYOUTS["dcp, process"]], {})
+    opened = rule("open", "step-4/__0_0.distcp", "kill", 1)
+    ended, complete = crashed(layout, server, tmp_path, opened)
+    check(ended, 1, "step-4 cannot be written: the process that writes it was killed; look for a lack of memory")
+    assert complete == {2}
+    leaves_named(RunDir(tmp_path / "run"), complete)
 
 
 @pytest.mark.parametrize(
@@ -110,9 +148,7 @@ def test_a_killed_save_leaves_the_newest_complete_checkpoint(
 def test_a_save_that_fails_removes_what_it_wrote(
     calls: str, number: int, code: int, line: str, layout: Layout, server: FaultServer, tmp_path: Path
 ) -> None:
-    ended, _, complete = crashed(layout, server, tmp_path, rule(calls, FOLDER, number, layout.moment(calls, 1)))
-    if number == errno.ENOSPC and "torch_save" in layout.name:  # torch drops the number, and the disk has room
-        code, line = 1, "checkpoint file .* cannot be written"
+    ended, complete = crashed(layout, server, tmp_path, rule(calls, FOLDER, number, layout.moment(calls, 1)))
     check(ended, code, line)
     assert complete != {6, 8}
     assert incomplete_checkpoints(RunDir(tmp_path / "run")) == []
@@ -121,9 +157,9 @@ def test_a_save_that_fails_removes_what_it_wrote(
 def test_a_full_disk_leaves_the_newest_complete_checkpoint(layout: Layout, server: FaultServer, tmp_path: Path) -> None:
     """Three checkpoints do not fit; the check of the space before the run is passed, as where others fill the disk."""
     small = {"at": str(tmp_path / "small"), "options": "size=800k"}
-    kept = [word.replace("checkpoint.keep=2", "checkpoint.keep=0") for word in layout.words]
-    again = [*kept, "output.dir=again", "train.resume=small/run"]
-    words = [*kept, "output.dir=small/run"]
+    kept = layout.keeping_all()
+    again = [*kept.resuming, "output.dir=again", "train.resume=small/run"]
+    words = [*kept.words, "output.dir=small/run"]
     ended, resumed = server.run(tmp_path, *words, mounts=[small], patch=[ROOMY], then=[again])
     check(ended, 3, "No space left on device")
     assert resumed.code == 0, resumed.err
@@ -133,27 +169,37 @@ def test_a_full_disk_leaves_the_newest_complete_checkpoint(layout: Layout, serve
 
 @pytest.mark.ranks
 @pytest.mark.parametrize(
-    ("layout", "file", "opened"),
+    ("layout", "faults"),
     [
         # torch.save opens the file, and the flush once more.
-        (["checkpoint.layout=megatron_deepspeed", "parallel.zero=1"], "zero_pp_rank_2_", 5),
-        (["checkpoint.layout=dcp", "checkpoint.async_save=thread", "parallel.fsdp=full"], "__2_", 3),
+        (["checkpoint.layout=megatron_deepspeed", "parallel.zero=1"], [rule("open", "zero_pp_rank_2_", "kill", 5)]),
+        (
+            ["checkpoint.layout=dcp", "checkpoint.async_save=thread", "parallel.fsdp=full"],
+            [rule("open", "__2_", "kill", 3)],
+        ),
+        # The process that writes cannot go on after that.
+        (
+            ["checkpoint.layout=dcp", "checkpoint.async_save=process", "parallel.fsdp=full"],
+            [rule("open", "__2_", "kill-parent", 3, times=1), rule("write", "step-6/__2_", "hang")],
+        ),
     ],
-    ids=["megatron_deepspeed", "dcp, thread"],
+    ids=["megatron_deepspeed", "dcp, thread", "dcp, process"],
 )
 def test_four_ranks_go_on_from_the_checkpoint_that_all_of_them_completed(
-    layout: list[str], file: str, opened: int, tmp_path: Path
+    layout: list[str], faults: list[str], tmp_path: Path
 ) -> None:
     """One rank is killed when it opens its file of the third checkpoint; what the others saved of it is not used."""
     words = ["-m", "dlio_torch", *BASE[:-1], *SAVING, *MODEL, *layout, "parallel.data=4", "train.batch_size=1"]
-    fault = rule("open", file, "kill", opened)
-    environ = {"LD_PRELOAD": str(build(tmp_path)), "FAULTS": fault, "FAULTS_FIFO": "", "FAULTS_COUNTS": ""}
+    environ = {"LD_PRELOAD": str(build(tmp_path)), "FAULTS": ";".join(faults), "FAULTS_FIFO": "", "FAULTS_COUNTS": ""}
     ended = run_ranks("torch", 4, [*words, "output.dir=run"], cwd=tmp_path, env=environ)
     assert ended[2].exit_code == -9, ended[2]
+    assert [rank.running for rank in ended] == [()] * 4
+    assert not any("Traceback" in rank.stderr for rank in ended)
     run = RunDir(tmp_path / "run")
     assert complete_steps(read_all(run)) == {2, 4}
     assert steps_named(incomplete_checkpoints(run)) == {6}
-    again = run_ranks("torch", 4, [*words, "output.dir=again", "train.resume=run"], cwd=tmp_path)
+    resuming = [word.replace("async_save=process", "async_save=none") for word in words]
+    again = run_ranks("torch", 4, [*resuming, "output.dir=again", "train.resume=run"], cwd=tmp_path)
     assert [rank.exit_code for rank in again] == [0] * 4, again[0].stderr
     summary = json.loads((tmp_path / "again/summary.json").read_text(encoding="utf-8"))
     assert summary["resumed"]["checkpoint_step"] == 4

@@ -139,3 +139,18 @@ def in_a_thread(kind: Kind, count: int, folder: Path, source: Path, **checkpoint
         assert all(save["stage_s"] > 0 for save in rank["saves"])
     assert [path.name for path in folder.iterdir()] == ["step-2"]
     return [rank["restore"] for rank in said]
+
+
+@pytest.mark.ranks
+def test_all_ranks_make_the_same_whole_files_as_the_first_alone(tmp_path: Path) -> None:
+    pytest.importorskip("safetensors")
+    options = {"layout": "safetensors", "ranks": "all", "keep": 1, "shard_bytes": 30_000, "consolidate": True}
+    files = {}
+    for makers in ("first", "all"):
+        case = {"parallel": {"data": 2}, "save": [1], "checkpoint": {**options, "consolidate_ranks": makers}}
+        ranks("torch", 2, ["dcp_program.py", tmp_path / makers, json.dumps(case)])
+        files[makers] = {path.name: path.read_bytes() for path in (tmp_path / makers).rglob("model*") if path.is_file()}
+    index = json.loads(files["all"].pop("model.safetensors.index.json"))
+    assert index == json.loads(files["first"].pop("model.safetensors.index.json"))
+    assert len(files["all"]) > 2  # more files than ranks
+    assert files["all"] == files["first"]

@@ -19,9 +19,10 @@ TENSORS = 2 + 1 + 2 * 9
 
 
 def dcp_config(parallel: dict[str, Any], checkpoint: dict[str, Any]) -> Config:
-    """The configuration of the job, whose ranks share its state by FSDP."""
+    """The configuration of the job, whose ranks share its state by FSDP; ``checkpoint`` may name another layout."""
     ranks = ParallelConfig(**{"fsdp": "full", **parallel})
-    return Config(model=MODEL, parallel=ranks, checkpoint=CheckpointConfig(layout="dcp", every_steps=1, **checkpoint))
+    saved = CheckpointConfig(**{"layout": "dcp", "every_steps": 1, **checkpoint})
+    return Config(model=MODEL, parallel=ranks, checkpoint=saved)
 
 
 def dcp_checkpointer(

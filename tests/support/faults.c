@@ -6,7 +6,7 @@
  *
  * The n-th of these calls on a file whose path has this part, and `times` in all from there on (0, the default: for
  * ever), does `what`: fails with this number of errno; `short`: moves half of what it was asked for; `hang`: waits for
- * ever; `kill`: the process kills itself; `stop`: it stops itself (SIGSTOP).  Calls: open (also creat, fopen), read,
+ * ever; `kill`: the process kills itself; `kill-parent`: it kills its parent, and goes on; `stop`: it stops itself (SIGSTOP).  Calls: open (also creat, fopen), read,
  * write (with their relatives pread, writev ...), preadv2, rename, fsync, close, mkdir, unlink, mmap, ftruncate,
  * fallocate, stat, sendfile (and copy_file_range).
  * The counters say how many calls matched, and how many of them went wrong. */
@@ -28,7 +28,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { RULES = 8, SHORT = -1, HANG = -2, KILL = -3, STOP = -4 };
+enum { RULES = 8, SHORT = -1, HANG = -2, KILL = -3, STOP = -4, KILL_PARENT = -5 };
 struct rule { char calls[128], path[256]; long first, times; int what; };
 struct count { _Atomic uint64_t matched, failed; };
 
@@ -51,7 +51,7 @@ void faults_set(const char *text)
         rule->first = atol(first);
         rule->times = one ? atol(one) : 0;
         rule->what = !strcmp(what, "short") ? SHORT : !strcmp(what, "hang") ? HANG : !strcmp(what, "kill") ? KILL
-            : !strcmp(what, "stop") ? STOP : atoi(what);
+            : !strcmp(what, "stop") ? STOP : !strcmp(what, "kill-parent") ? KILL_PARENT : atoi(what);
         rule_count++;
     }
     free(copy);
@@ -105,8 +105,9 @@ static int fault(const char *call, const char *path, int fd)
     }
     if (found == KILL || found == STOP)
         syscall(SYS_kill, syscall(SYS_getpid), found == KILL ? SIGKILL : SIGSTOP);
-    if (found > 0)
-        errno = found;
+    if (found == KILL_PARENT)
+        syscall(SYS_kill, syscall(SYS_getppid), SIGKILL);
+    errno = found > 0 ? found : before;
     return found;
 }
 

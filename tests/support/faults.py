@@ -115,6 +115,7 @@ class FaultServer:
         faults: Sequence[str] = (),
         mounts: Sequence[Mapping[str, Any]] = (),
         then: Sequence[Sequence[str]] = (),
+        below: bool = False,
         **options: Any,
     ) -> list[Ended]:
         """Run a command line, and others after it.
@@ -125,12 +126,14 @@ class FaultServer:
             faults: rules.
             mounts: ``at`` and ``options`` of small tmpfs, which are there for these command lines alone.
             then: further command lines, in which nothing goes wrong.
+            below: the rules hold in programs that the command line starts, and not in itself.
             options: ``limits`` (by names of :mod:`resource`), ``env``, ``before`` (lines for the shell),
                 ``patch`` (lines of Python), ``timeout_s``.
         """
         with tempfile.TemporaryDirectory(dir=self._folder) as output:
             self._counts.write_bytes(bytes(128))
-            first = {"argv": argv, "faults": ";".join(faults), **options}
+            rules = ";".join(faults)
+            first = {"argv": argv, **({"env": {"FAULTS": rules}} if below else {"faults": rules}), **options}
             commands = [first, *({"argv": one} for one in then)]
             asked = {"cwd": str(cwd), "output": output, "mounts": list(mounts), "commands": commands}
             assert self._process.stdin is not None

@@ -15,5 +15,5 @@ fi
 
 %{copy}
 
-on_ranks "$nodes" "$ranks_per_node" train "${arguments[@]}" output.dir=%{result} output.progress=false
+on_ranks "$nodes" "$ranks_per_node" %{ranks_verb} "${arguments[@]}" output.dir=%{result} output.progress=false
 exit

@@ -21,7 +21,7 @@ from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.arrow.layout import array_layout
 from dlio_torch.formats.arrow.options import ArrowConfig
 from dlio_torch.formats.arrow.reader import ArrowReader
-from dlio_torch.formats.arrow.saved_folder import data_files
+from dlio_torch.formats.arrow.saved_folder import data_files, look_at_descriptions
 from dlio_torch.formats.arrow.table import check_container
 from dlio_torch.formats.core.batch import ArraySpec, Sample
 from dlio_torch.formats.core.format import FileInfo
@@ -49,6 +49,11 @@ class ArrowFormat(TableFormat):
         self.options: ArrowConfig = config.of(ArrowConfig)
         super().__init__(config, seed)
         self._compressibility = self.options.compressibility
+
+    def look_at_shapes(self, path: Path) -> None:
+        """Reads the descriptions of a saved data set; a file of another folder is opened."""
+        if not look_at_descriptions(path.parent):
+            super().look_at_shapes(path)
 
     def stored_bytes(self) -> float:
         """Mean bytes of a sample in a file, from a trial file in memory."""

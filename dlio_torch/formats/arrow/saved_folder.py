@@ -91,3 +91,23 @@ def read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path} cannot be read: {error}", hint="copy the folder again, with all its files") from error
     return content if isinstance(content, dict) else {}
+
+
+def look_at_descriptions(folder: Path) -> bool:
+    """Makes the calls of ``datasets.load_from_disk`` before it maps the files; returns whether the folder is saved.
+
+    Raises:
+        DataError: a description is damaged.
+    """
+    folder.lstat()
+    if not all([(folder / name).exists() for name in (INFO, STATE, SPLITS, INFO, STATE)][:2]):
+        return False
+    try:
+        state, _ = [json.loads((folder / name).read_text(encoding="utf-8")) for name in (STATE, INFO)]
+        for entry in state["_data_files"]:
+            (folder / entry["filename"]).exists()
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DataError(
+            f"{folder} cannot be read: {error}", hint="copy the folder again, with all its files"
+        ) from error
+    return True

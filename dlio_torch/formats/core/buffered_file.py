@@ -44,7 +44,7 @@ def open_buffered(path: Path, buffer_bytes: int, *, direct: bool = False) -> io.
     """
     raw: io.FileIO | DirectRaw = DirectRaw(path) if direct else io.FileIO(path)
     try:
-        # Not open()'s own choice: it changed with Python 3.14.
+        # Not open()'s own choice: it changed with Python 3.14. Opening the file gave the block size, by one fstat.
         size = buffer_bytes or _block_size(raw)
         return io.BufferedReader(raw, size if size > 1 else io.DEFAULT_BUFFER_SIZE)
     except BaseException:

@@ -25,7 +25,7 @@ class CsvConfig:
     reader: Literal["buffered", "mapped"] = opt(
         "buffered",
         "buffered: read calls of read_bytes, as pandas before 3.1; mapped: files of 5 MiB and more are mapped into "
-        "memory and parsed by several threads, as pandas 3.1",
+        "memory and parsed by several threads, smaller ones read as text, as pandas 3.1",
     )
     threads: int = opt(
         0,

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer
@@ -156,7 +156,7 @@ def parse(path: Path, options: CsvConfig, specs: list[ArraySpec], rows: int | No
             return
     with (
         _understood(path, options, specs),
-        _PieceFile(path, options.read_bytes) as file,
+        _small_file(path) if options.reader == "mapped" else _PieceFile(path, options.read_bytes) as file,
         _parser(file, options, header=options.header) as parser,
     ):
         while (frame := _next_frame(parser, rows or options.chunk_rows)) is not None:
@@ -170,7 +170,12 @@ def parse(path: Path, options: CsvConfig, specs: list[ArraySpec], rows: int | No
         yield table
 
 
-def _parser(file: io.RawIOBase, options: CsvConfig, *, header: bool, **keywords: Any) -> TextFileReader:
+def _small_file(path: Path) -> TextIO:
+    """Opens a file as pandas does since 1.2 where it does not map it: the parser reads decoded text."""
+    return open(path, encoding="utf-8", newline="")
+
+
+def _parser(file: io.RawIOBase | TextIO, options: CsvConfig, *, header: bool, **keywords: Any) -> TextFileReader:
     """Opens the parser, which reads the first piece now and others as rows are asked for."""
     import pandas as pd  # only for reading: files are written without it
 

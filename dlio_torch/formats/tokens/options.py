@@ -36,7 +36,7 @@ class TokensConfig:
     reopen: Literal["batch", "none"] = opt(
         "batch",
         "batch: the file is mapped again for each batch, as nanoGPT does to give its memory back; none: it is mapped "
-        "once; of no effect with memory_map=false",
+        "once, and forked workers inherit the mapping; of no effect with memory_map=false",
     )
     header: Literal["none", "llm.c"] = opt(
         "none", "none: tokens only; llm.c: 256 integers of 32 bits before the tokens, as llm.c and modded-nanogpt write"

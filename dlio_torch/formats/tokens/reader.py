@@ -48,13 +48,18 @@ class TokensReader(Reader):
         self._options = options
         self._dtype = np.dtype(options.dtype)
         self._windows = Windows.of(options)
-        self.tokens = count_tokens(path, options)
+        self.tokens = self._count()
         self.num_samples = self._windows.count(self.tokens)
         if not self.num_samples:
+            self.close()
             raise DataError(
                 f"{path} has {self.tokens} tokens, fewer than the {self._windows.span} that a sample needs",
                 hint="lower dataset.tokens.window",
             )
+
+    def _count(self) -> int:
+        """Number of tokens in the file."""
+        return count_tokens(self._path, self._options)
 
     def read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         check_range(self._path, self.num_samples, first, count)
@@ -111,6 +116,16 @@ class MappedReader(TokensReader):
         if not self._by_batch:
             self._map = self._mapped()
 
+    def _count(self) -> int:
+        """A file that stays mapped is mapped now, and has as many tokens as its mapping."""
+        if self._options.reopen == "batch" or self._options.header != "none":
+            return super()._count()
+        try:
+            self._map = self._mapping()
+        except (OSError, ValueError):  # no file, or no whole number of tokens: counting them says so
+            return super()._count()
+        return len(self._map)
+
     def keep_mapped(self) -> None:
         """From now on, keep one mapping until the reader is closed, as a stream has no batches."""
         self._by_batch = False
@@ -124,11 +139,14 @@ class MappedReader(TokensReader):
         return self._map[start : start + count]
 
     def _mapped(self) -> npt.NDArray[Any]:
-        report_truncated_maps()
-        mapped = np.memmap(self._path, self._dtype, "r", first_byte(self._options))
+        mapped = self._mapping()
         if len(mapped) < self.tokens:
             raise self._changed(len(mapped))
         return mapped
+
+    def _mapping(self) -> npt.NDArray[Any]:
+        report_truncated_maps()
+        return np.memmap(self._path, self._dtype, "r", first_byte(self._options))
 
     def _unmap(self, batch: weakref.ref[BatchBuffer]) -> None:
         if self._batch is batch:

@@ -19,7 +19,8 @@ from dlio_torch.interop.dlio.loading import loading
 from dlio_torch.interop.dlio.recipe import Recipe, comment
 from dlio_torch.interop.dlio.scales import scales
 from dlio_torch.interop.dlio.training import outputs, training
-from dlio_torch.interop.dlio.workload import UnusedKey, WorkloadFile
+from dlio_torch.interop.dlio.workload import WorkloadFile
+from dlio_torch.interop.dlio.workload_values import UnusedKey
 from dlio_torch.units import counted
 
 

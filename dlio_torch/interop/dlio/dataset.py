@@ -7,7 +7,8 @@ import posixpath
 from typing import Any
 
 from dlio_torch.interop.dlio.recipe import Recipe
-from dlio_torch.interop.dlio.workload import Value, WorkloadFile, plain_path
+from dlio_torch.interop.dlio.workload import WorkloadFile, plain_path
+from dlio_torch.interop.dlio.workload_values import Value
 
 FORMATS = (
     "tfrecord",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from dlio_torch.interop.dlio.recipe import Recipe
-from dlio_torch.interop.dlio.workload import Value, WorkloadFile
+from dlio_torch.interop.dlio.workload import WorkloadFile
+from dlio_torch.interop.dlio.workload_values import Value
 
 FRAMEWORKS = ("pytorch", "tensorflow")
 LOADERS = ("tensorflow", "pytorch", "dali", "native_dali", "custom", "none", "synthetic", "daos_pytorch")

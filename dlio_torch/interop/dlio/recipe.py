@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dlio_torch.config.yamlfile import dump_scalar
-from dlio_torch.interop.dlio.workload import Value
+from dlio_torch.interop.dlio.workload_values import Value
 
 _COLUMN = 48
 

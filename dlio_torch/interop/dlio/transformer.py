@@ -17,7 +17,8 @@ from dlio_torch.config.validate_model import check_model
 from dlio_torch.errors import ConfigError
 from dlio_torch.interop.dlio.model import ModelShape
 from dlio_torch.interop.dlio.recipe import Recipe
-from dlio_torch.interop.dlio.workload import Value, WorkloadFile
+from dlio_torch.interop.dlio.workload import WorkloadFile
+from dlio_torch.interop.dlio.workload_values import Value
 from dlio_torch.units import counted
 
 LAYOUT = "megatron_deepspeed"

@@ -6,51 +6,19 @@ import math
 import posixpath
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from dlio_torch.config.fields import nearest
 from dlio_torch.config.layers import show
 from dlio_torch.config.yamlfile import Document, Path
 from dlio_torch.errors import ConfigError
 from dlio_torch.interop.dlio.dlio_keys import KNOWN, reason_of
-
-T = TypeVar("T")
+from dlio_torch.interop.dlio.workload_values import UnusedKey, Value
 
 _REFERENCE = re.compile(r"\$\{([^${}]*)\}")
 _BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 _NUMBER = re.compile(r"[+-]?(?:[0-9][0-9_]{0,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?")
 _LARGEST = 2**63 - 1
-
-
-@dataclass(frozen=True)
-class Value(Generic[T]):
-    """A value and the key of its origin, as text for a comment; ``given``: the file contains the key."""
-
-    value: T
-    origin: str
-    given: bool = True
-
-
-@dataclass(frozen=True)
-class UnusedKey:
-    """A key of the file that the recipe does not reproduce.
-
-    Attributes:
-        key: dotted key.
-        text: its value as messages show it; empty where it may be a secret.
-        line: where it stands in the file.
-        reason: why it is not honoured.
-    """
-
-    key: str
-    text: str
-    line: str
-    reason: str
-
-    def __str__(self) -> str:
-        value = f"={self.text}" if self.text else ""
-        return f"{self.key}{value} ({self.line}): {self.reason}"
 
 
 class WorkloadFile:

@@ -37,7 +37,8 @@ _ALIASES = {
 }
 _CLASS = {
     **dict.fromkeys(("open", "fopen", "fdopen", "freopen", "file_open"), OPEN),
-    **dict.fromkeys(("close", "fclose", "file_close"), CLOSE),
+    # Like a file, a mapping ends without a call where its process exits.
+    **dict.fromkeys(("close", "fclose", "file_close", "munmap"), CLOSE),
     **dict.fromkeys(("read", "pread", "readv", "preadv", "preadv2", "fread", "fgets", "getline", "file_read"), READ),
     # The file that is read; what is written to the other has a row of its own, "write".
     **dict.fromkeys(("sendfile", "copy_file_range", "splice"), READ),
@@ -45,7 +46,7 @@ _CLASS = {
         ("write", "pwrite", "writev", "pwritev", "pwritev2", "fwrite", "fputs", "fprintf", "file_write"), WRITE
     ),
     **dict.fromkeys(("lseek", "fseek", "fseeko", "rewind", "seek"), SEEK),
-    **dict.fromkeys(("mmap", "munmap", "mremap"), MAP),
+    **dict.fromkeys(("mmap", "mremap"), MAP),
     **dict.fromkeys(("fsync", "fdatasync", "msync", "sync_file_range", "syncfs", "fflush"), SYNC),
 }
 

@@ -25,21 +25,41 @@ def evict(path: Path | str) -> str | None:
         Error in words; ``None`` if the system accepted the request.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        return f"{path} cannot be opened: {error.strerror}"
-    try:
-        why = None
-        try:
-            os.fsync(descriptor)
-        except OSError as error:  # what is dirty stays; the rest can go
-            why = f"{path} cannot be flushed: {error.strerror}"
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        return why
+        unflushed = drop_from_cache(path, flush=True)
     except OSError as error:
         return f"{path} cannot be evicted: {error.strerror}"
+    return None if unflushed is None else f"{path} cannot be flushed: {unflushed.strerror}"
+
+
+def drop_from_cache(path: Path | str, *, flush: bool) -> OSError | None:
+    """Drop the clean pages of a file from the page cache.
+
+    Args:
+        path: the file.
+        flush: whether dirty pages are written first.
+
+    Returns:
+        The error of the flush; what is dirty stays, and the rest is dropped.
+
+    Raises:
+        OSError: the file cannot be opened, or the system refuses the request.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        unflushed = _flushed(descriptor) if flush else None
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        return unflushed
     finally:
         os.close(descriptor)
+
+
+def _flushed(descriptor: int) -> OSError | None:
+    """Writes the dirty pages of an open file; returns the error, ``None`` without one."""
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        return error
+    return None
 
 
 def read_through(path: Path | str) -> str | None:

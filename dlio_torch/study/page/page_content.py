@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from dlio_torch.config.compose import compose
 from dlio_torch.config.emit import as_dict
 from dlio_torch.config.yamlfile import dump_scalar, parse_document
 from dlio_torch.errors import ConfigError, DataError
@@ -21,6 +20,7 @@ from dlio_torch.study.needs import StudyNeeds
 from dlio_torch.study.page.page_data import StudyData
 from dlio_torch.study.published import comparison, publication
 from dlio_torch.study.published.publication import Published
+from dlio_torch.study.resolve import compose_trial
 from dlio_torch.study.store import Store
 from dlio_torch.units import parse_size
 
@@ -108,7 +108,7 @@ def _metrics(study: Study) -> tuple[Metric, ...]:
 def _with_defaults(study: Study, cwd: Path) -> tuple[Axis, ...]:
     """The axes with the value that each option has without the study."""
     try:
-        config: Any = as_dict(compose(study.settings, cwd=cwd, world_size=study.ranks).config)
+        config: Any = as_dict(compose_trial(study.verb, study.settings, study.ranks, cwd=cwd).config)
     except ConfigError:  # an option that every point must set
         config = {}
     return tuple(replace(axis, settings=None, default=_value(config, axis)) for axis in study.axes)

@@ -11,7 +11,8 @@ from dlio_torch.analysis.cache import WARM
 from dlio_torch.report.html.theme import clean
 from dlio_torch.study.model import Axis, Trial
 from dlio_torch.study.page.marks import spoken
-from dlio_torch.study.page.points import Case, PointTrials, StudyView
+from dlio_torch.study.page.point_trials import Case, PointTrials
+from dlio_torch.study.page.points import StudyView
 from dlio_torch.study.values import counted
 from dlio_torch.units import percent
 

@@ -9,7 +9,8 @@ from dlio_torch.report.html.svg import to_svg
 from dlio_torch.report.html.theme import BLACK, BLUE, SLATE, canvas, clean, legend
 from dlio_torch.study.page.marks import cut, spoken
 from dlio_torch.study.page.page_sentences import status
-from dlio_torch.study.page.points import PointTrials, StudyView
+from dlio_torch.study.page.point_trials import PointTrials
+from dlio_torch.study.page.points import StudyView
 from dlio_torch.study.values import axis_unit, text_of
 
 _MOST = 8  # bars of one workload

@@ -28,7 +28,8 @@ from dlio_torch.study.page.marks import (
     value_axis,
 )
 from dlio_torch.study.page.page_sentences import effect_words, status
-from dlio_torch.study.page.points import AxisSlice, PointTrials, StudyView
+from dlio_torch.study.page.point_trials import AxisSlice, PointTrials
+from dlio_torch.study.page.points import StudyView
 from dlio_torch.study.values import axis_unit, powers
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from dlio_torch.report.html.theme import BLACK, VERMILLION, WIDTH, clean, panels
 from dlio_torch.study.model import NOT_APPLICABLE, Axis
 from dlio_torch.study.page.marks import cut, spoken, value_ticks
 from dlio_torch.study.page.page_sentences import status
-from dlio_torch.study.page.points import PointTrials, StudyView
+from dlio_torch.study.page.point_trials import PointTrials
+from dlio_torch.study.page.points import StudyView
 from dlio_torch.study.page.section_axes import by_effect
 from dlio_torch.study.values import axis_unit, digits
 

@@ -9,7 +9,8 @@ from dlio_torch.study.axes import magnitude
 from dlio_torch.study.metrics import STORAGE_LIMIT, STORAGE_RATE, STORAGE_SHARE, Metric
 from dlio_torch.study.model import NOT_APPLICABLE, Axis, Trial
 from dlio_torch.study.page.page_sentences import gain_text, times, warnings
-from dlio_torch.study.page.points import PointTrials, StudyView
+from dlio_torch.study.page.point_trials import PointTrials
+from dlio_torch.study.page.points import StudyView
 from dlio_torch.study.page.ranking_figure import ranking_figure
 from dlio_torch.study.page.section_ladder import ladder_tiles
 from dlio_torch.study.values import NUMBER_UNITS, column_text, counted, span_text, text_of

@@ -11,7 +11,8 @@ from dlio_torch.report.html.theme import BLACK, GREY, SKY, VERMILLION, clean, pa
 from dlio_torch.study.metrics import DEVICE_SHARE, STORAGE_LIMIT, STORAGE_RATE, STORAGE_SHARE
 from dlio_torch.study.page.marks import cut, handle, legend_of
 from dlio_torch.study.page.page_sentences import status, warned
-from dlio_torch.study.page.points import PointTrials, StudyView
+from dlio_torch.study.page.point_trials import PointTrials
+from dlio_torch.study.page.points import StudyView
 from dlio_torch.study.values import text_of
 from dlio_torch.units import percent
 

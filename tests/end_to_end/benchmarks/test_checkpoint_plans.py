@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from argparse import Namespace
 
+import pytest
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 
-from benchmarks.checkpoint_plans import SMALL, RankPlanner, run, sharded
+from benchmarks.checkpoint_plans import ALL_PLANNING, GLOBAL_STEP, SMALL, RankPlanner, run, sharded
+from benchmarks.harness.tables import Row, Table
+from benchmarks.saving.plan_steps import GATHER, METADATA
 from dlio_torch.checkpoint.layouts.dcp.job_state import job_state
 
 
@@ -16,14 +19,26 @@ def planner_of(rank: int) -> DefaultSavePlanner:
     return planner
 
 
+def seconds(row: Row, step: str) -> float:
+    value = row[step]
+    assert isinstance(value, float)
+    return value
+
+
 def test_tables_have_a_row_for_each_number_of_ranks() -> None:
-    *plans, cached = run(Namespace(quick=True, ranks=(), cached=0))
-    rows = [row for table in plans for row in table.rows]
+    *plans, cached, gloo = run(Namespace(quick=True, ranks=(), cached=0, processes=()))
+    rows = [row for table in plans if isinstance(table, Table) for row in table.rows]
     assert [row["ranks"] for row in rows] == [2, 4]
     two, four = rows
     # Rows of each tensor are divided, so that each rank has an entry for it.
     assert four["entries of all plans"] == 2 * int(str(two["entries of all plans"]))
-    assert [row["save"] for row in cached.rows] == ["first", "later", "first / later"]
+    for table in (cached, gloo):
+        assert isinstance(table, Table), table
+        first, later, factor = table.rows
+        assert (first["save"], later["save"], factor["save"]) == ("first", "later", "first / later")
+        assert factor[ALL_PLANNING] == pytest.approx(seconds(first, ALL_PLANNING) / seconds(later, ALL_PLANNING))
+        assert seconds(first, GATHER) < seconds(first, GLOBAL_STEP) < seconds(first, ALL_PLANNING)
+        assert later[METADATA] is not None
 
 
 def test_ranks_of_one_process_have_caches_of_their_own() -> None:

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from calls_by_file import calls_by_file
+from strace import need_strace
 
 from dlio_torch.config.compose import compose
 from dlio_torch.data.dataset.manifest import Manifest, existing_manifest
 from dlio_torch.data.engines.registry import format_of
 from dlio_torch.errors import DataError, DlioError, MissingPackageError
-from dlio_torch.formats.arrow.saved_folder import data_files
+from dlio_torch.formats.arrow.saved_folder import data_files, look_at_descriptions
 from dlio_torch.formats.core.inspection import inspect_path
 from dlio_torch.formats.testing.contract import refusal
 
@@ -138,3 +140,40 @@ def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "pyarrow.ipc", None)
     with pytest.raises(MissingPackageError, match=r"pip install 'dlio-torch\[arrow\]'"):
         inspect_path(str(tmp_path / "a.arrow"))
+
+
+LOADED = """
+import sys
+import datasets
+datasets.load_from_disk("saved")
+"""
+LOOKED = """
+from pathlib import Path
+from dlio_torch.formats.arrow.saved_folder import look_at_descriptions
+assert look_at_descriptions(Path("saved").resolve())
+"""
+
+
+def test_descriptions_are_read_with_the_calls_of_datasets(tmp_path: Path) -> None:
+    need_strace()
+    datasets = pytest.importorskip("datasets", reason="datasets is not installed")
+    folder = (tmp_path / "saved").resolve()
+    datasets.Dataset.from_dict({"a": [1, 2, 3]}).save_to_disk(str(folder))
+    theirs, ours = (calls_by_file(program, tmp_path.resolve()) for program in (LOADED, LOOKED))
+    for name in ("state.json", "dataset_info.json", "dataset_dict.json"):
+        assert ours[f"saved/{name}"] == theirs[f"saved/{name}"], name
+
+
+def test_only_saved_folders_have_descriptions(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "saved")
+    assert look_at_descriptions(folder)
+    (folder / "dataset_info.json").unlink()
+    assert not look_at_descriptions(folder)
+
+
+@pytest.mark.parametrize("content", ["{", "{}", "[]", '{"_data_files": [{}]}'])
+def test_damaged_descriptions_are_named(content: str, tmp_path: Path) -> None:
+    folder = saved(tmp_path / "saved")
+    (folder / "state.json").write_text(content)
+    with pytest.raises(DataError, match="saved cannot be read"):
+        look_at_descriptions(folder)

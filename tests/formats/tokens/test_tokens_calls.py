@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from calls_by_file import calls_by_file
+from strace import need_strace
 from straced import needs_strace, results, straced
 
 BATCHES, BATCH, BLOCK = 5, 4, 700
@@ -77,3 +79,27 @@ def test_the_calls_of_a_batch_are_those_of_get_batch(tmp_path: Path, memory_map:
         assert not results(plain, "read")
     else:
         assert len(results(plain, "openat")) == BATCHES * BATCH
+
+
+KEPT = """
+from pathlib import Path
+import numpy as np
+np.memmap(Path("train.bin"), dtype=np.uint16, mode="r")
+"""
+OPENED = """
+from pathlib import Path
+from dlio_torch.config.schema import DatasetConfig
+from dlio_torch.formats.core.registry import create
+from dlio_torch.formats.tokens.options import TokensConfig
+options = TokensConfig(window=700, stride=1, reopen="none")
+fmt = create(DatasetConfig(format="tokens", path=".", tokens=options), 1)
+fmt.open(Path("train.bin")).close()
+"""
+
+
+def test_a_file_that_stays_mapped_is_opened_by_memmap_alone(tmp_path: Path) -> None:
+    need_strace()
+    np.zeros(50000, np.uint16).tofile(tmp_path / "train.bin")
+    theirs, ours = (calls_by_file(program, tmp_path.resolve())["train.bin"] for program in (KEPT, OPENED))
+    assert ours == theirs
+    assert [call[0] for call in ours].count("mmap") == 1

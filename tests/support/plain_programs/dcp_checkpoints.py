@@ -51,6 +51,7 @@ def main() -> None:
                 weights, moments = get_state_dict(training.model, training.optimizer)
                 state = {"model": weights, "optimizer": moments}
                 dcp.save(state, checkpoint_id=args.output / f"step_{training.steps}")
+                training.end_step()
     training.report()
 
 

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-PER_FILE = 64
+PER_FILE = 256
 """Samples of a file."""
 
 
@@ -38,23 +38,23 @@ class FieldDataset(Dataset[tuple[np.ndarray, np.ndarray]]):
 
 
 def make(folder: Path, samples: int) -> None:
-    """Files of 64 samples, 48 KiB each."""
+    """Files of 256 samples, 12 KiB each."""
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(0)
     for number in range(max(1, samples // PER_FILE)):
         with h5py.File(folder / f"fields_{number:03d}.h5", "w") as file:
-            file["input"] = rng.standard_normal((PER_FILE, 2, 64, 64), np.float32)
-            file["target"] = rng.standard_normal((PER_FILE, 1, 64, 64), np.float32)
+            file["input"] = rng.standard_normal((PER_FILE, 2, 32, 32), np.float32)
+            file["target"] = rng.standard_normal((PER_FILE, 1, 32, 32), np.float32)
 
 
 def main() -> None:
-    args = plain_training.parse(plain_training.flags(__doc__, samples=256, workers=1))
+    args = plain_training.parse(plain_training.flags(__doc__, samples=1024, workers=1))
     if args.make:
         make(args.data, args.samples)
         return
     dist.init_process_group("gloo")
     dataset = FieldDataset(args.data)
-    sampler: DistributedSampler[tuple[np.ndarray, np.ndarray]] = DistributedSampler(dataset, seed=args.seed)
+    sampler: DistributedSampler[tuple[np.ndarray, np.ndarray]] = DistributedSampler(dataset)
     loader = DataLoader(dataset, args.batch_size, sampler=sampler, num_workers=args.workers, drop_last=True)
     model = DistributedDataParallel(nn.Linear(plain_training.FEATURES, 1))
     training = plain_training.Training(args, model, ranks=dist.get_world_size())

@@ -49,7 +49,9 @@ def save(training: plain_training.Training, folder: Path, epoch: int) -> None:
 
 
 def main() -> None:
-    args = plain_training.parse(plain_training.flags(__doc__, samples=64, batch_size=4, workers=0))
+    parser = plain_training.flags(__doc__, samples=64, batch_size=4, workers=0)
+    parser.add_argument("--resume", type=Path, help="file of a saved state")
+    args = plain_training.parse(parser)
     if args.make:
         make(args.data, args.samples)
         return
@@ -57,6 +59,10 @@ def main() -> None:
     held_out = DataLoader(VolumeDataset(args.data / "val"), 2 * args.batch_size, num_workers=args.workers)
     model = torch.nn.Sequential(torch.nn.Linear(plain_training.FEATURES, 4096), torch.nn.Linear(4096, 1))
     training = plain_training.Training(args, model)
+    if args.resume is not None:
+        state = torch.load(args.resume)
+        training.model.load_state_dict(state["model"])
+        training.optimizer.load_state_dict(state["optimizer"])
     for epoch in range(args.epochs):
         for volumes in loader:
             training.step(volumes)

@@ -54,7 +54,6 @@ def main() -> None:
     if args.make:
         make(args.data, args.samples)
         return
-    random.seed(args.seed)
     paths = sorted(args.data.glob("*.bin"))
     training = plain_training.Training(args)
     for _ in range(args.epochs):

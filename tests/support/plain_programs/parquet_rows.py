@@ -20,11 +20,11 @@ ROW_GROUP = 64
 class ParquetRows(IterableDataset[tuple[torch.Tensor, int, int]]):
     """Rows of all files: row groups in shuffled order, dealt to the workers."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path) -> None:
         self.paths = sorted(folder.glob("*.parquet"))
         groups = {path: pq.ParquetFile(path).num_row_groups for path in self.paths}
         self.groups = [(path, group) for path, count in groups.items() for group in range(count)]
-        self.seed, self.epoch = seed, 0
+        self.seed, self.epoch = random.randrange(1 << 30), 0
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
@@ -61,7 +61,7 @@ def main() -> None:
     if args.make:
         make(args.data, args.samples)
         return
-    dataset = ParquetRows(args.data, args.seed)
+    dataset = ParquetRows(args.data)
     loader = DataLoader(dataset, args.batch_size, num_workers=args.workers)
     training = plain_training.Training(args)
     for epoch in range(args.epochs):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -31,16 +32,18 @@ def flags(description: str | None, *, samples: int, batch_size: int = 8, workers
     parser.add_argument("--workers", type=int, default=workers)
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--step-ms", type=float, default=5.0, help="time of a step on the accelerator that is absent")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, help="of all random numbers; without it, each run has others")
     parser.add_argument("--output", type=Path, default=Path("checkpoints"), help="folder of the checkpoints, if any")
     parser.add_argument("--print-indices", action="store_true", help="print the indices or keys of every batch")
     return parser
 
 
 def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """The flags of the command line; seeds torch, and prints what batch samplers give where that is wanted."""
+    """The flags of the command line; seeds random numbers, and prints what batch samplers give where that is wanted."""
     args = parser.parse_args()
-    torch.manual_seed(args.seed)
+    if args.seed is not None:
+        random.seed(args.seed)
+        torch.manual_seed(args.seed)
     if args.print_indices:
         print_batch_samplers()
     return args
@@ -82,6 +85,7 @@ class Training:
         self.model = nn.Linear(FEATURES, 1) if model is None else model
         self.optimizer = torch.optim.Adam(self.model.parameters())
         self.steps = self.samples = 0
+        torch.set_num_threads(1)  # the sleep stands for the accelerator, which would leave the other cores alone
         self._step_s, self._ranks = args.step_ms / 1000, ranks
         self._first_end = self._last_end = 0.0
         self._first_samples = 0
@@ -95,8 +99,12 @@ class Training:
         time.sleep(self._step_s)
         self._count(len(batch) * self._ranks)
 
-    def _count(self, samples: int) -> None:
+    def end_step(self) -> None:
+        """Count what was done until now, such as a checkpoint, as a part of the last step."""
         self._last_end = time.perf_counter()
+
+    def _count(self, samples: int) -> None:
+        self.end_step()
         self.steps += 1
         self.samples += samples
         if self.steps == 1:

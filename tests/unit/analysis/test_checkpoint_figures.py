@@ -19,10 +19,18 @@ def test_times_are_those_of_the_slowest_rank_and_bytes_of_all() -> None:
     save = checkpoint_figures([[FIRST], [SLOW], []], [])["save"]
     single = {name: save[name]["mean"] for name in ("stall_s", "write_s", "fsync_s", "durable_s", "bytes")}
     assert single == {"stall_s": 2.0, "write_s": 3.0, "fsync_s": 0.75, "durable_s": 4.0, "bytes": 400}
-    assert save["bytes_per_s"] == {"mean": 100.0, "median": 100.0, "p95": 100.0, "max": 100.0}
+    assert save["bytes_per_s"] == dict.fromkeys(("mean", "min", "median", "p95", "max"), 100.0)
+    assert save["unflushed_bytes_per_s"]["mean"] == pytest.approx(400 / 3.5)
     assert save["per_rank"] == [
-        {"rank": 0, "bytes": 300, "stall_s": 1.0, "durable_s": 4.0, "bytes_per_s": 75.0},
-        {"rank": 1, "bytes": 100, "stall_s": 2.0, "durable_s": 3.0, "bytes_per_s": pytest.approx(100 / 3)},
+        {"rank": 0, "bytes": 300, "stall_s": 1.0, "fsync_s": 0.5, "durable_s": 4.0, "bytes_per_s": 75.0},
+        {
+            "rank": 1,
+            "bytes": 100,
+            "stall_s": 2.0,
+            "fsync_s": 0.75,
+            "durable_s": 3.0,
+            "bytes_per_s": pytest.approx(100 / 3),
+        },
     ]
 
 
@@ -30,7 +38,7 @@ def test_statistics_are_taken_over_saves() -> None:
     later = [replace(FIRST, step=step, stall_s=stall) for step, stall in ((10, 2.0), (15, 6.0))]
     save = checkpoint_figures([[FIRST, *later]], [])["save"]
     assert save["count"] == 3
-    assert save["stall_s"] == pytest.approx({"mean": 3.0, "median": 2.0, "p95": 5.6, "max": 6.0})
+    assert save["stall_s"] == pytest.approx({"mean": 3.0, "min": 1.0, "median": 2.0, "p95": 5.6, "max": 6.0})
 
 
 def test_a_save_that_a_rank_did_not_complete_does_not_count() -> None:
@@ -45,6 +53,12 @@ def test_parts_that_only_some_ranks_tell() -> None:
     assert save["stage_s"] is None
     assert save["why"] == "the layout has no such part, or its library does not tell: stage_s"
     assert checkpoint_figures([[replace(FIRST, plan_s=0.25, stage_s=0.5)]], [])["save"]["why"] is None
+
+
+def test_a_flush_that_a_rank_does_not_tell_leaves_no_rate_without_it() -> None:
+    save = checkpoint_figures([[FIRST], [replace(SLOW, fsync_s=None)]], [])["save"]
+    assert save["unflushed_bytes_per_s"] is None
+    assert [row["fsync_s"] for row in save["per_rank"]] == [0.5, None]
 
 
 def test_restores() -> None:

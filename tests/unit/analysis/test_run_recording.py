@@ -54,6 +54,14 @@ def test_the_known_utilisations_of_a_run_are_facts(tmp_path: Path) -> None:
     assert open_recording(directory.path).facts["utilisation"] == {"au": 0.5, "au_limit_of_loader": 0.9}
 
 
+def test_the_known_figures_on_checkpoints_are_facts(tmp_path: Path) -> None:
+    directory = run(tmp_path / "run")
+    known = {"checkpoints": {"save": {"stall_s": {"mean": 0.5}, "fsync_s": None}, "slowdown": 0.0}}
+    directory.write_json(directory.summary, {"recipe": "x", "world_size": 2, **known})
+    expected = {"checkpoints.save.stall_s.mean": 0.5, "checkpoints.slowdown": 0.0}
+    assert open_recording(directory.path).facts["figures"] == expected
+
+
 def test_a_broken_run_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     directory = run(tmp_path / "run", summary=False)
     next(directory.events.glob("rank1*.names")).unlink()

@@ -80,7 +80,44 @@ def test_why_no_slowdown_is_known(saves: list[SaveTimes], why: str) -> None:
     figures = part((LOG, saves))
     assert (figures["slowdown"], figures["fetch_slowdown"]) == (None, None)
     assert figures["slowdown_why"] == figures["fetch_slowdown_why"] == why
+    assert (figures["slowdown_ci95"], figures["slowdown_ci95_why"]) == (None, why)
     check_figures({"checkpoints": figures})
+
+
+def test_few_steps_have_a_slowdown_without_an_interval() -> None:
+    figures = part((LOG, [SAVE]), (LOG, [SAVE]), (LOG, [SAVE]), (LOG, [SAVE]))
+    assert (figures["during_saves"]["steps"], figures["undisturbed"]["steps"]) == (24, 48)
+    assert figures["slowdown"] is not None
+    assert figures["slowdown_ci95"] is figures["fetch_slowdown_ci95"] is None
+    why = "steps of several ranks at the same time counted once, but this run has 6 and 12"
+    assert figures["slowdown_ci95_why"].endswith(why)
+    assert figures["fetch_slowdown_ci95_why"].endswith(why)
+
+
+def test_the_interval_surrounds_the_slowdown_and_narrows_with_the_scatter() -> None:
+    def figures(scatter: int) -> dict[str, Any]:
+        slow = [(TRAIN, 4, 10 + scatter * (number % 7), 0) for number in range(30)]
+        plain = [(TRAIN, 2, 8, 0)] * 30
+        log = steps([*plain, (TRAIN, 2, 8, STALL), *slow, *plain])
+        durable = 310 + STALL + sum(fetch + compute for _, fetch, compute, _ in slow)
+        return part((log, [save(310, durable)]))
+
+    even, rough = figures(0), figures(1)
+    assert even["slowdown_ci95"] == pytest.approx([even["slowdown"]] * 2)  # all steps of a kind are equal
+    low, high = rough["slowdown_ci95"]
+    assert low < rough["slowdown"] < high
+    assert rough["slowdown_ci95_why"] is None
+    assert rough["fetch_slowdown_ci95"] == pytest.approx([1, 1])
+    check_figures({"checkpoints": rough})
+
+
+def test_waits_of_nothing_have_no_interval() -> None:
+    log = steps([*[(TRAIN, 2, 8, 0)] * 30, (TRAIN, 2, 8, STALL), *[(TRAIN, 0, 9, 0)] * 30, *[(TRAIN, 2, 8, 0)] * 9])
+    figures = part((log, [save(310, 580)]))
+    assert figures["slowdown_ci95"] is not None
+    assert figures["fetch_slowdown"] == -1
+    assert figures["fetch_slowdown_ci95"] is None
+    assert figures["fetch_slowdown_ci95_why"] == "the median of a tenth of the steps is 0"
 
 
 def test_waits_that_hardly_exist_are_not_compared() -> None:

@@ -26,7 +26,7 @@ train: {epochs: 2, batch_size: 2, warmup_steps: 1, allreduce_bytes: 4KiB}
 checkpoint: {every_steps: 2, state_bytes: 4KiB, mtbf_s: 1h}
 compute: {step_s: 0.1ms}
 """
-STATISTICS = ("mean", "median", "p95", "max")
+STATISTICS = ("mean", "min", "median", "p95", "max")
 GOODPUT = ("lost_share", "best_interval_s", "interval_s", "lost_share_at_interval")
 COUNTED = ("rchar_bytes", "read_bytes", "device_read_share")
 

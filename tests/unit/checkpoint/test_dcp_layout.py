@@ -15,13 +15,20 @@ from typing import Any
 import pytest
 import torch
 from dcp_jobs import MODEL, TENSORS, dcp_checkpointer, dcp_config
-from described_jobs import jobs
+from described_jobs import LLAMA3_8B, jobs
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.distributed.checkpoint import FileSystemReader
+from torch.distributed.checkpoint._dedup_save_plans import dedup_save_plans
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.planner import WriteItem
 
 from dlio_torch.checkpoint.job.saved_state import job_bytes, rank_bytes
+from dlio_torch.checkpoint.layouts.dcp import job_plans
+from dlio_torch.checkpoint.layouts.dcp.job_plans import local_plan
 from dlio_torch.checkpoint.layouts.dcp.layout import DcpLayout
+from dlio_torch.checkpoint.layouts.dcp.written_tensors import written_tensors
+from dlio_torch.checkpoint.saves import total_bytes
 from dlio_torch.config.check import ConfigCheck
 from dlio_torch.config.schema import CheckpointConfig, Config
 from dlio_torch.config.schema_model import ModelConfig, ParallelConfig
@@ -64,7 +71,9 @@ def test_a_save_has_its_files_bytes_and_times_and_is_read_back(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("kind", ["thread", "process"])
-def test_a_save_in_the_background_holds_the_state_of_its_begin(kind: str, tmp_path: Path) -> None:
+def test_a_save_in_the_background_holds_the_state_of_its_begin(
+    kind: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     saves = dcp_checkpointer(tmp_path, async_save=kind, keep=0)
     saves.save(1)
     saves.save(2)  # awaits the first, as torchtitan does
@@ -74,11 +83,14 @@ def test_a_save_in_the_background_holds_the_state_of_its_begin(kind: str, tmp_pa
     assert first.stage_s is not None
     assert first.stage_s <= first.stall_s
     assert second.start_ns < first.start_ns + first.durable_s * 1e9 <= second.start_ns + second.stall_s * 1e9
-    # The process that writes does not tell its times, and has written the bytes.
-    assert (first.plan_s is None, first.fsync_s is None) == (kind == "process",) * 2
+    for times in saves.times:
+        parts = [times.plan_s or 0.0, times.write_s or 0.0, times.fsync_s or 0.0]
+        assert min(parts) > 0
+        assert sum(parts) <= times.durable_s
     assert second.bytes == sum(path.stat().st_size for path in (tmp_path / "step-2").iterdir())
     assert saves.restore() is not None
     saves.close()
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_rank_of_a_larger_job_plans_and_describes_the_whole_job(tmp_path: Path) -> None:
@@ -114,13 +126,27 @@ def test_a_cached_plan_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(default_planner, "create_default_global_save_plan", counted)
     for cached, count in ((True, 1), (False, 3)):
-        plans.clear()
         saves = dcp_checkpointer(tmp_path / str(cached), {"data": 2}, plan_cache=cached)
+        plans.clear()  # with that of the absent rank's entries
         for step in (1, 2, 3):
             saves.save(step)
         assert plans == [2] * count
         assert saves.restore() is not None
         saves.close()
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_entries_of_absent_ranks_are_made_before_the_first_save(
+    cached: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saves = dcp_checkpointer(tmp_path, {"tensor": 2, "data": 2}, plan_cache=cached, keep=2)
+    monkeypatch.setattr(job_plans, "place_in_checkpoint", lambda *_: pytest.fail("an entry is made by a save"))
+    for step in (1, 2):
+        saves.save(step)
+    saves.close()
+    places: list[Any] = [FileSystemReader(tmp_path / f"step-{step}").read_metadata().storage_data for step in (1, 2)]
+    assert places[0] == places[1]
+    assert {place.relative_path for place in places[0].values()} == {f"__{rank}_0.distcp" for rank in range(4)}
 
 
 @pytest.mark.parametrize(
@@ -149,16 +175,57 @@ def test_each_tensor_is_a_file_that_is_not_flushed(tmp_path: Path) -> None:
     assert len(names(tmp_path)) == len(described.state_dict_metadata) + 1
 
 
+def described(model: ModelConfig, parallel: ParallelConfig, **options: Any) -> Config:
+    return Config(model=model, parallel=parallel, checkpoint=CheckpointConfig(layout="dcp", **options))
+
+
 @settings(max_examples=60, deadline=None)
 @given(jobs())
-def test_ranks_share_the_bytes_of_what_several_hold(job: tuple[ModelConfig, ParallelConfig]) -> None:
+def test_ranks_save_once_what_several_hold(job: tuple[ModelConfig, ParallelConfig]) -> None:
     model, parallel = job
-    config = Config(model=model, parallel=parallel, checkpoint=CheckpointConfig(layout="dcp"))
-    sizes = [DcpLayout().saved_bytes(config, rank) for rank in range(parallel.world_size)]
-    parts = 300 * parallel.world_size  # rounding up of each
-    assert job_bytes(model) <= sum(sizes) <= job_bytes(model) + parts
+    config = described(model, parallel)
+    assert sum(DcpLayout().saved_bytes(config, rank) for rank in range(parallel.world_size)) == job_bytes(model)
+    assert total_bytes(config, parallel.world_size) == job_bytes(model)
     alone = replace(config, checkpoint=CheckpointConfig(layout="dcp", use_collectives=False))
     assert DcpLayout().saved_bytes(alone, 0) == rank_bytes(model, parallel, 0)
+
+
+@settings(max_examples=15, deadline=None)
+@given(jobs(), st.integers(0, 3))
+def test_each_rank_saves_what_the_planner_gives_it(job: tuple[ModelConfig, ParallelConfig], states: int) -> None:
+    model, parallel = replace(job[0], optimizer_states=states), job[1]
+    plans = dedup_save_plans([local_plan(model, parallel, rank) for rank in range(parallel.world_size)])
+    config = described(model, parallel, single_file_per_rank=False)
+    for rank, plan in enumerate(plans):
+        sizes = sorted(size for item in plan.items if (size := written_bytes(item)) is not None)
+        assert sorted(DcpLayout().file_sizes(config, rank)) == sizes
+        assert DcpLayout().saved_bytes(config, rank) == sum(sizes)
+
+
+def written_bytes(item: WriteItem) -> int | None:
+    """Size of the part of a weight or of the optimizer's state; None for another entry."""
+    data = item.tensor_data
+    if data is None or item.index.fqn.endswith(".step"):
+        return None
+    return data.chunk.sizes.numel() * data.properties.dtype.itemsize
+
+
+def test_a_rank_writes_as_much_as_its_plan_says(tmp_path: Path) -> None:
+    parallel = {"fsdp": "none", "data": 3}
+    saves = dcp_checkpointer(tmp_path, parallel)
+    saves.save(1)
+    saves.close()
+    tensors = DcpLayout().saved_bytes(dcp_config(parallel, {}), 0)
+    share = job_bytes(MODEL) // 3
+    assert tensors != share
+    assert tensors < (tmp_path / "step-1/__0_0.distcp").stat().st_size < tensors + HEADER * (4 * TENSORS + 20)
+
+
+def test_a_job_with_very_many_blocks_is_taken_to_share_equally() -> None:
+    model, parallel = LLAMA3_8B, ParallelConfig(tensor=8, data=128, fsdp="full")
+    first, second = (DcpLayout().saved_bytes(described(model, parallel), rank) for rank in (0, 1))
+    assert first == second
+    assert written_tensors(model, parallel) is None
 
 
 def cut(folder: Path) -> None:
@@ -310,10 +377,6 @@ def test_a_state_on_the_gpu_is_staged_in_pinned_memory(kind: str, tmp_path: Path
         (dcp_config({}, {"pinned_staging": True}), r"pinned_staging=true with train\.device=cpu"),
         (dcp_config({"tensor": 2}, {"restore_ranks": 3}), r"restore_ranks=3 .*set checkpoint\.restore_ranks=2"),
         (dcp_config({}, {"restore_ranks": 1, "use_collectives": False}), r"use_collectives=false"),
-        (
-            Config(checkpoint=CheckpointConfig(layout="torch_save", state_bytes=1, every_steps=1, async_save="thread")),
-            r"async_save=thread with checkpoint\.layout=torch_save: .*set checkpoint\.layout=dcp",
-        ),
     ],
 )
 def test_options_that_do_not_fit_are_refused(config: Config, line: str) -> None:

@@ -55,6 +55,19 @@ def test_dcp_saves_the_listed_tensors_once_and_reads_them_back(tmp_path: Path) -
     assert [layout.saved_bytes(config, number) for number in (0, 1)] == [listed_bytes(config.checkpoint), 0]
 
 
+def test_checkpoints_of_one_name_replace_each_other(tmp_path: Path) -> None:
+    options = replace(SAVED.checkpoint, file_name="last.pt", keep=1)
+    [rank] = job_checkpointers(replace(SAVED, checkpoint=options), tmp_path, 1)
+    for step in (1, 2):
+        rank.save(step)
+    assert saved_names(tmp_path) == ["last.pt"]
+    layout = layout_of("torch_save")
+    assert layout is not None
+    assert layout.replaced_bytes(SAVED) == []
+    config = replace(SAVED, checkpoint=options)
+    assert layout.replaced_bytes(config) == [layout.saved_bytes(config, 0)]
+
+
 def test_another_list_of_tensors_is_refused(tmp_path: Path) -> None:
     [rank] = job_checkpointers(SAVED, tmp_path, 1)
     rank.save(1)
@@ -66,6 +79,7 @@ def test_another_list_of_tensors_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "text"),
     [
+        ("checkpoint.file_name=a/b", "not a file name"),
         ("checkpoint.layout=safetensors", "saves the state of a model"),
         ("checkpoint.state_bytes=1000", "both describe the state"),
         ("checkpoint.restore_part=model", "has parts"),

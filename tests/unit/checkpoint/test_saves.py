@@ -32,16 +32,22 @@ def test_a_run_saves_if_a_checkpoint_is_due_or_restored(options: list[str], step
     assert is_saved(compose([*SAVED, *options]).config, steps) == saved
 
 
-def test_a_run_that_saves_nothing_makes_no_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_saves_nothing_makes_no_state_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     opened: list[object] = []
     plain = TorchSaveLayout.open
     monkeypatch.setattr(TorchSaveLayout, "open", lambda self, setup: opened.append(setup) or plain(self, setup))
-    words = [*SAVED, "compute=none", f"dataset.root={tmp_path}/data", "output.progress=false", "-q"]
+    words = [*SAVED, "compute=none", f"dataset.root={tmp_path}/data", "output.progress=false"]
     never = ["checkpoint.every_epochs=0", "checkpoint.every_steps=1000", f"output.dir={tmp_path}/never"]
     assert cli.main([*words, *never]) == 0
     assert opened == []
+    reasons = [line for line in capsys.readouterr().err.splitlines() if line.startswith("checkpoints: none is due")]
+    assert len(reasons) == 1
+    assert "with checkpoint.every_steps=1000 (command line); the verb checkpoint saves one" in reasons[0]
     assert cli.main([*words, f"output.dir={tmp_path}/saves"]) == 0
     assert len(opened) == 1
+    assert "none is due" not in capsys.readouterr().err
 
 
 def test_dropped_pages_leave_the_page_cache(tmp_path: Path) -> None:

@@ -281,6 +281,9 @@ def test_every_shipped_fragment_fits_the_schema(group: str, choice: str) -> None
     extra = ["dataset.larcv3.producers=[{name: a}]"] if choice == "larcv3" else []
     if group == "checkpoint" and choice != "none":
         extra += ["checkpoint.every_epochs=1"]
+    if choice in ("dcp", "megatron_deepspeed", "safetensors") and group == "checkpoint":  # of a described model
+        extra += [f"model.{name}=64" for name in ("hidden_size", "num_layers", "ffn_hidden_size", "vocab_size")]
+        extra += ["model.num_heads=4", "scale=paper"]  # which keeps the interval
     made = compose([*MINIMAL, f"{group}={choice}", *extra], environ={})
     tree = yaml.safe_load((shipped() / "conf" / group / f"{choice}.yaml").read_text(encoding="utf-8"))
     assert tree

@@ -1,4 +1,4 @@
-"""Names that torch, torchdata and Python keep to themselves are used in one module."""
+"""Names that torch, torchdata and Python keep to themselves are used in one module, and one of the import hook."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import pytest
 
 import dlio_torch
 from dlio_torch.environment import private_names
+from dlio_torch.iotrace.recorder.torch_hook import patched_names
 
 PACKAGE = Path(dlio_torch.__file__).parent
 # Documented, in spite of their underscore; a name of the type stubs alone; a module of another library.
 PUBLIC = {"os._exit", "sys._current_frames", "ctypes._NamedFuncPointer", "backend._structdefs"}
 OF_NAMED_TUPLES = {"_replace", "_fields", "_asdict"}
+OF_EACH = ("_shutdown_workers", "_MapDatasetFetcher")  # a name that the module uses
 REFLECTION = {"getattr", "hasattr", "setattr", "delattr"}
 
 
@@ -71,9 +73,11 @@ def test_a_module_may_use_its_own() -> None:
     assert not list(foreign("class A:\n    def __init__(self, other):\n        self._a = other._a"))
 
 
-def test_one_module_uses_them() -> None:
-    one = Path(private_names.__file__)
-    assert any("_shutdown_workers" in used for used in foreign(one.read_text()))
-    others = (path for path in sorted(PACKAGE.rglob("*.py")) if path != one)
+def test_one_module_uses_them_and_one_of_the_hook_in_other_programs() -> None:
+    modules = Path(private_names.__file__), Path(patched_names.__file__)
+    assert all(
+        any(name in used for used in foreign(path.read_text())) for path, name in zip(modules, OF_EACH, strict=True)
+    )
+    others = (path for path in sorted(PACKAGE.rglob("*.py")) if path not in modules)
     found = [f"{path.relative_to(PACKAGE)}: {used}" for path in others for used in foreign(path.read_text())]
     assert found == []

@@ -102,15 +102,31 @@ def test_deleted_flushed_and_renamed_files_are_seen() -> None:
     assert result.files == {f"/out/{step}.tmp" for step in range(1, 5)}
 
 
-def test_replaced_files_are_a_gap() -> None:
+def test_replaced_files_have_one_name() -> None:
     times = TrainingTimes()
     for step in range(3):
         times.step(step)
         times.save("/out/last.pt", state=STATE)
     times.end_epoch(3, exhausted=True)
-    result = fitted(times)
-    assert options(result)["keep"] == 1
-    assert "replace /out/last.pt" in result.gaps[0]
+    result = options(fitted(times))
+    assert (result["keep"], result["file_name"], result["rename"]) == (1, "checkpoint.pt", False)
+
+
+def test_several_files_of_a_checkpoint_have_sizes_of_their_own() -> None:
+    times = TrainingTimes()
+    for step in range(4):
+        times.step(step)
+        if step % 2:
+            times.save(f"/out/model_{step}.pt", state=STATE, sizes=[90_000])
+            times.save("/out/last.pt", state=STATE, sizes=[40_000, 40_000])
+            times.call("unlink", f"/out/model_{step - 2}.pt")
+    times.end_epoch(4, exhausted=True)
+    result = options(fitted(times))
+    assert (result["layout"], result["every_steps"], result["keep"]) == ("files", 2, 1)
+    assert result["files"] == [
+        {"name": "{step}-0.pt", "bytes": 90_000, "write_bytes": 90_000},
+        {"name": "checkpoint-1.pt", "bytes": 80_000, "write_bytes": 40_000},
+    ]
 
 
 def test_dcp_in_the_background_with_several_files() -> None:

@@ -36,7 +36,7 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr(
         fit_result, "fit_training", lambda _: fitted([Finding("train.epochs", 2, "seen")], FILES, ranks=given["ranks"])
     )
-    monkeypatch.setattr(fit_result, "with_preprocessing", lambda training, values, folder: values)
+    monkeypatch.setattr(fit_result, "with_preprocessing", lambda training, values, folder, announce: values)
     monkeypatch.setattr(fit_result, "run_recipe", run_recipe)
     monkeypatch.setattr(fit_result, "score", lambda *_: Score(comparison, comparison.components[0]))
     return given

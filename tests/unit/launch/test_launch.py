@@ -177,6 +177,69 @@ def test_two_scripts_of_one_second_have_two_folders(capsys: pytest.CaptureFixtur
         assert os.access(script, os.X_OK)
 
 
+# --- checkpoints ---------------------------------------------------------------------------------
+
+SAVED = ("checkpoint", "recipe=minimal", "scale=tiny", "time=1h", "scheduler=slurm")
+MODEL = ("model.hidden_size=16", "model.num_layers=2", "model.num_heads=4", "model.ffn_hidden_size=32")
+DESCRIBED = (*SAVED, "checkpoint.layout=torch_save", *MODEL, "model.vocab_size=64", "parallel.data=8")
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS["slurm"])
+def test_a_job_saves_and_loads_without_data(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, cluster: Path, launcher: str
+) -> None:
+    monkeypatch.setenv("NODES", "one,two")
+    calls = cluster / "calls"
+    python = program(cluster / "python", f'printf "python %s\\n" "$*" >>{calls}')
+    counts = ("saves=3", "loads=2", "nodes=2", f"launcher={launcher}", f"python={python}", "output.dir=here")
+    launched(capsys, *DESCRIBED, *counts, "--submit")
+    (call,) = calls.read_text().splitlines()[-1:]
+    arguments = f"recipe=minimal scale=tiny {' '.join(DESCRIBED[5:])} saves=3 loads=2"
+    assert call.endswith(f" checkpoint {arguments} output.dir={cluster}/here output.progress=false")
+    assert " generate " not in calls.read_text()
+
+
+@pytest.mark.parametrize(
+    ("given", "nodes", "each"),
+    [
+        (["nodes=2"], 2, 4),
+        (["ranks_per_node=8"], 1, 8),
+        (["ranks_per_node=2"], 4, 2),
+        (["gpus_per_node=4"], 2, 4),
+        (["gpus_per_node=16"], 1, 8),
+        (["gpus_per_node=4", "ranks_per_node=2"], 4, 2),
+        (["nodes=1", "ranks_per_node=3"], 1, 3),
+    ],
+)
+def test_a_job_has_the_ranks_that_are_described(
+    capsys: pytest.CaptureFixture[str], given: list[str], nodes: int, each: int
+) -> None:
+    text, notes = launched(capsys, *DESCRIBED, *given, "--dry-run")
+    assert f"#SBATCH --nodes={nodes}\n" in text
+    assert f"#SBATCH --ntasks-per-node={each}\n" in text
+    assert "note: saves: 10 of " in notes
+
+
+def test_checks_know_all_ranks_of_a_job(capsys: pytest.CaptureFixture[str]) -> None:
+    whole = ("checkpoint.layout=safetensors", "checkpoint.ranks=all", "checkpoint.consolidate=true")
+    described = (*SAVED, *MODEL, "model.vocab_size=64", "parallel.data=4", "parallel.fsdp=full", *whole)
+    launched(capsys, *described, "nodes=2", "--dry-run")
+    _, error = launched(capsys, *described, "nodes=1", "ranks_per_node=2", "--dry-run", code=2)
+    assert "whole files need the parts of the 4 ranks of the job, but 2 were started" in error
+
+
+def test_threads_that_save_have_cores(capsys: pytest.CaptureFixture[str]) -> None:
+    threads = ("checkpoint.layout=dcp", "checkpoint.thread_count=3", "loader.num_workers=7", "parallel.fsdp=full")
+    described = (*SAVED, *MODEL, "model.vocab_size=64", "parallel.data=2", "nodes=1", *threads)
+    text, _ = launched(capsys, *described, "--dry-run")
+    assert "#SBATCH --cpus-per-task=3\n" in text
+    text, _ = launched(capsys, "sweep", "verb=checkpoint", *described[1:-5], *threads, "seed=1,2", "--dry-run")
+    assert "#SBATCH --cpus-per-task=3\n" in text
+    text, _ = launched(capsys, *SAVED, "checkpoint=torch_save", "ranks_per_node=2", "--dry-run")
+    assert "#SBATCH --nodes=1\n" in text
+    assert "#SBATCH --cpus-per-task=1\n" in text
+
+
 # --- quoting -------------------------------------------------------------------------------------
 
 
@@ -373,6 +436,21 @@ SLURM = ("scheduler=slurm", "ranks_per_node=2")
             ["headspace", "scheduler=slurm", "time=1h", "train.batch_size=1,2"],
             "headspace measures a single configuration",
         ),
+        ([*DESCRIBED], "no ranks_per_node, and the job has 8 ranks; write ranks_per_node=4, or nodes=2"),
+        ([*DESCRIBED, "nodes=3"], "nodes=3 (command line): the 8 ranks of the job (parallel.tensor x pipeline x data)"),
+        ([*DESCRIBED, "ranks_per_node=7"], "cannot be divided equally; write ranks_per_node=4, or add nodes="),
+        ([*DESCRIBED, "nodes=2", "ranks_per_node=8"], "the job has 8 ranks, but 16 were started"),
+        ([*DESCRIBED, "nodes=2", "saves=-1"], "saves=-1 (command line): expected a number from 1"),
+        (
+            [*DESCRIBED, "nodes=2", "writes=3"],
+            "neither the verb checkpoint nor a run has such a key; did you mean saves?",
+        ),
+        ([*DESCRIBED, "nodes=2", "repeats=3"], "repeats=3 (command line): the verb checkpoint has no such key"),
+        ([*DESCRIBED, "nodes=2", "local=/x"], "local=/x (command line): checkpoint does not train"),
+        ([*DESCRIBED, "nodes=2", "stage_in=node"], "stage_in=node (command line): checkpoint writes no data"),
+        ([*DESCRIBED, "nodes=2", "grace=5min"], "checkpoint cannot be resumed"),
+        ([*SAVED, "checkpoint=torch_save", "nodes=2"], "nodes=2 (command line): without ranks_per_node"),
+        ([*SAVED, "ranks_per_node=2"], "the recipe minimal describes no checkpoints, so there is nothing to save"),
         (["report", *SLURM, "time=1h"], "launch report (command line): expected one verb of a job"),
         ([*SLURM, "time=1h", "--remove-data"], "--remove-data (command line): the verb run does not have this flag"),
         ([*SLURM, "time=1h", "--dry-run", "--submit"], "--dry-run writes no job script, so there is none to submit"),
@@ -381,7 +459,8 @@ SLURM = ("scheduler=slurm", "ranks_per_node=2")
 def test_a_mistake_is_one_line(
     capsys: pytest.CaptureFixture[str], cluster: Path, arguments: list[str], message: str
 ) -> None:
-    _, error = launched(capsys, *arguments, "recipe=minimal", code=2)
+    recipe = [] if "recipe=minimal" in arguments else ["recipe=minimal"]
+    _, error = launched(capsys, *arguments, *recipe, code=2)
     assert error.count("\n") == 1
     assert message in error
     assert list(cluster.iterdir()) == []

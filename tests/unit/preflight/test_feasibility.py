@@ -86,6 +86,7 @@ def test_a_dry_run_says_what_this_machine_lacks(tmp_path: Path, capsys: pytest.C
 
 
 CHECKPOINTS = ("checkpoint=torch_save", "checkpoint.every_steps=1", "checkpoint.state_bytes=1MiB")
+FILES = ("checkpoint.layout=files", "checkpoint.state_bytes=0")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +98,7 @@ CHECKPOINTS = ("checkpoint=torch_save", "checkpoint.every_steps=1", "checkpoint.
         (["checkpoint.keep=20"], "8 MiB"),
         (["checkpoint.keep=0", "checkpoint.every_steps=3", "train.epochs=3"], "10 MiB"),  # of steps 3, 6, 8, 9 ... 24
         (
-            ["checkpoint.layout=files", "checkpoint.files=[{name: a, bytes: 3MiB}, {name: 'b-{step}', bytes: 1MiB}]"],
+            [*FILES, "checkpoint.files=[{name: a, bytes: 3MiB}, {name: 'b-{step}', bytes: 1MiB}]"],
             "8 MiB",  # a is replaced, b is kept once, and both are there twice for a moment
         ),
     ],
@@ -129,7 +130,7 @@ def test_checkpoints_without_room_are_refused_before_anything_is_written(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     free = shutil.disk_usage(tmp_path).free
-    words = [*SMALL, *CHECKPOINTS, "checkpoint.layout=files", "checkpoint.keep=0"]
+    words = overridden(*SMALL, *CHECKPOINTS, *FILES, "checkpoint.keep=0")
     words.append(f"checkpoint.files=[{{name: 'c-{{step}}', bytes: {free // 4}, write_bytes: 1MiB}}]")
     assert cli.main([*words, "--dry-run"]) == 0
     line = "checkpoint.keep=0: 8 checkpoints of "

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from dlio_torch import cli
 from dlio_torch.checkpoint.layouts.dcp.layout import DcpLayout
 from dlio_torch.checkpoint.registry import layout_of
 from dlio_torch.checkpoint.saves import held_bytes, total_bytes
@@ -101,3 +104,13 @@ def test_ranks_of_a_node_hold_their_states_together() -> None:
     first = replace(settings, checkpoint=replace(settings.checkpoint, layout="torch_save", state_bytes=100))
     assert held_bytes(first, (0, 1), 2) == 100
     assert held_bytes(first, (1,), 2) == 0
+
+
+@pytest.mark.parametrize("recipe", ["mlperf_llama3_405b", "mlperf_llama3_1t"])
+def test_a_job_too_large_for_small_runs_names_the_command_that_saves(
+    recipe: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([f"recipe={recipe}", "--dry-run"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("checkpoints: ")]
+    assert "none is due in 1 epoch of 5 steps with checkpoint.every_steps=100 (scale laptop (published 1))" in line
+    assert "python -m dlio_torch checkpoint" in line

@@ -37,7 +37,10 @@ def rows(content: dict[str, Any]) -> list[tuple[str, str]]:
 
 def test_a_synchronous_save_has_one_time_and_its_flush_apart() -> None:
     assert rows(summary([[SYNC]])) == [
-        ("checkpoints", "1, 500 ms each: 100 MiB at 200 MiB/s, flushed to the device (100 ms of it)")
+        (
+            "checkpoints",
+            "1, 500 ms each: 100 MiB at 200 MiB/s, flushed to the device (100 ms of it, 250 MiB/s without it)",
+        )
     ]
 
 
@@ -64,6 +67,14 @@ def test_slowed_steps_memory_and_restores_have_their_lines(monkeypatch: pytest.M
         ("restore", "250 ms: 50 MiB at 200 MiB/s"),
     ]
     assert "restore" in printed(content, monkeypatch)
+
+
+def test_slowed_steps_have_their_intervals() -> None:
+    sure = {"slowdown_ci95": [0.08, 0.17], "fetch_slowdown_ci95": [-0.6, 0.1]}
+    assert rows(summary([[ASYNC]], **{**SLOWER, **sure}))[1][1].startswith(
+        "while a save is written, steps take 12.5 % longer (95 %: +8.0 % to +17.0 %; 12 steps) and wait for data "
+        "50.0 % shorter (95 %: -60.0 % to +10.0 %); saves hold"
+    )
 
 
 def test_nothing_saved_says_nothing() -> None:

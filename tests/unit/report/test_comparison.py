@@ -88,3 +88,16 @@ def test_utilisations_of_runs_stand_side_by_side(comparison: Comparison, monkeyp
     assert "limit of the storage" not in stream.getvalue()
     assert to_json(comparison, utilisations)["utilisation"] == utilisations
     assert "accelerator utilisation" not in "".join(printed(comparison, monkeypatch, 100))
+
+
+def test_figures_on_checkpoints_stand_side_by_side(comparison: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = {"a": {"checkpoints.save.durable_s.mean": 0.5}, "b": {"checkpoints.save.durable_s.mean": 1.0}}
+    monkeypatch.setenv("COLUMNS", "100")
+    stream = io.StringIO()
+    print_comparison(comparison, stream, figures=figures)
+    assert ["checkpoints.save.durable_s", "500", "ms", "1", "s", "2"] in [
+        line.split() for line in stream.getvalue().splitlines()
+    ]
+    [pair] = to_json(comparison, figures=figures)["figures"]
+    assert (pair["name"], pair["unit"], pair["ratio"]) == ("checkpoints.save.durable_s.mean", "s", 2.0)
+    assert to_json(comparison)["figures"] == []

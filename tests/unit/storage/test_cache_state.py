@@ -255,7 +255,7 @@ def test_a_helper_process_does_the_same(data: Path) -> None:
             "worst": [str(path), 1.0],
         }
         assert helper.run("evict", [str(path), str(data / "none")]) == [
-            f"{data / 'none'} cannot be opened: No such file or directory"
+            f"{data / 'none'} cannot be evicted: No such file or directory"
         ]
         if helper.run("measure", [str(path)])["cached_bytes"]:  # in use just then
             assert helper.run("evict", [str(path)]) == []

@@ -34,7 +34,7 @@ def trial(point: int, repeat: int, rate: float | None, **about: object) -> Trial
 
 def test_a_study_comes_back_as_it_was(tmp_path: Path) -> None:
     kinds = Axis("recipe", ("minimal", "frnn"), compared=False)
-    asked = replace(STUDY, definition="title: x\n", axes=(*STUDY.axes, kinds))
+    asked = replace(STUDY, definition="title: x\n", axes=(*STUDY.axes, kinds), verb="checkpoint")
     with Store.create(tmp_path / "s", asked, cwd=tmp_path, digests={1: "123456789012", 2: "1e5"}) as store:
         place = store.fresh_directory(1, 1)
         place.mkdir(parents=True)

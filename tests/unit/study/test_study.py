@@ -41,6 +41,7 @@ better: lower
 """
 
 
+SAVES = ["verb=checkpoint", "checkpoint=torch_save"]
 OWN = ["repeats=5", "ranks=2", "name=x", "output=there", "timeout=90"]
 
 
@@ -87,6 +88,9 @@ def test_ranks_may_be_an_axis() -> None:
         "name=a/b",
         "output=",
         "output.dir=x",
+        "verb=train",
+        "verb=run,checkpoint",
+        "saves=3",
     ],
 )
 def test_keys_of_the_sweep_are_checked(argument: str) -> None:
@@ -149,6 +153,7 @@ def test_a_study_file_and_what_the_command_line_changes(tmp_path: Path) -> None:
         ("axes: [{key: seed, values: ['1..']}]", r"seed=1\.\. .*bad.yaml:1.*not a range"),
         ("values_by_scale: {tiny: {seed: [1]}}", r"bad.yaml:1.*no axis seed"),
         ("repeats: many", r"repeats .*bad.yaml:1.*number"),
+        ("verb: save", r"verb .*bad.yaml:1.*write run or checkpoint"),
         ("better: faster", r"better .*bad.yaml:1"),
     ],
 )
@@ -186,6 +191,9 @@ def test_an_impossible_combination_is_left_out_and_named() -> None:
         (["seed=1,y", "loader.num_workers=1,2"], "point seed=y loader.num_workers=1: seed=y"),
         (["loader.workers=1,2"], "loader.workers=1,2 .*unknown option; did you mean loader.num_workers"),
         (["dataset=hdf5,hdf6"], "point dataset=hdf6: dataset=hdf6 .*no such choice"),
+        (["verb=checkpoint", "seed=1,2"], "point seed=1: .*describes no checkpoints, so there is nothing to save"),
+        ([*SAVES, "saves=0,3"], "point saves=0: saves=0 .command line.: expected a number from 1"),
+        ([*SAVES, "loads=-1"], "loads=-1 .command line.: expected a number from 0"),
         (["ranks=1,64"], "point ranks=64: .*a batch of 4 samples is larger than"),
     ],
 )
@@ -217,6 +225,8 @@ def test_no_point_is_left(arguments: list[str], message: str) -> None:
     ("arguments", "message"),
     [
         (["objective=foo"], r"objective=foo \(command line\): the verb sweep has no such key; use the key with tune"),
+        (["saves=3"], r"saves=3 \(command line\): the verb sweep has no such key; add verb=checkpoint"),
+        (["verb=train"], r"verb=train \(command line\): trials have no such verb; choose one of run, checkpoint"),
         (
             ["repeat=3"],
             r"repeat=3 \(command line\): neither the verb sweep nor a run has such a key; did you "
@@ -305,3 +315,31 @@ def test_data_that_are_missing_for_one_point_do_not_end_the_study(tmp_path: Path
     assert [note.split(":")[0] for note in needed.notes] == ["will fail"]
     with pytest.raises(PreconditionError, match="does not exist"):
         needs(found[1:], cwd=tmp_path)
+
+
+def test_trials_that_only_save_need_room_and_no_data(tmp_path: Path) -> None:
+    asked = study("recipe=minimal", "scale=tiny", *SAVES, "checkpoint.state_bytes=1MiB", "saves=2,5", "loads=3")
+    assert [axis.key for axis in asked.axes] == ["saves"]
+    found = resolve(asked)[0]
+    assert [resolved.point.verb for resolved in found] == ["checkpoint"] * 2
+    assert [resolved.composed.config.checkpoint.keep for resolved in found] == [2, 3]  # as many as the loads read
+    needed = needs(found, cwd=tmp_path)
+    assert needed.data == ()
+    assert needed.checkpoint_bytes == 4 << 20  # of five saves three are kept, and one more while it saves
+
+
+def test_batches_do_not_matter_to_trials_that_only_save() -> None:
+    assert len(resolve(study("recipe=minimal", "scale=tiny", *SAVES, "ranks=1,64"))[0]) == 2
+
+
+def test_trials_that_only_save_have_figures_of_checkpoints(tmp_path: Path) -> None:
+    assert study("recipe=minimal", *SAVES).figures[0] == "checkpoints.save.bytes_per_s.mean"
+    (tmp_path / "mine.yaml").write_text("verb: checkpoint\nrecipe: minimal\nsettings: [saves=3]\n")
+    found = study("study=./mine.yaml", cwd=tmp_path)
+    assert (found.verb, found.figures[:1]) == ("checkpoint", study("recipe=minimal", *SAVES).figures[:1])
+    assert "saves=3" in found.settings
+    other = study("study=./mine.yaml", "verb=run", cwd=tmp_path)
+    assert (other.verb, other.figures) == ("run", study("recipe=minimal").figures)
+    assert other.identity != found.identity
+    (tmp_path / "mine.yaml").write_text("recipe: minimal\nfigures: [checkpoints.save.stall_s.max]\nbetter: lower\n")
+    assert study("study=./mine.yaml", *SAVES, cwd=tmp_path).figures == ("checkpoints.save.stall_s.max",)

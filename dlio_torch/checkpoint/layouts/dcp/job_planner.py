@@ -8,8 +8,9 @@ from typing import Any
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import SavePlan
+from torch.distributed.checkpoint.storage import WriteResult
 
-from dlio_torch.checkpoint.layouts.dcp.job_plans import absent_plans
+from dlio_torch.checkpoint.layouts.dcp.job_plans import absent_plans, absent_results
 from dlio_torch.checkpoint.layouts.dcp.part_times import PartTimes
 from dlio_torch.config.schema_model import ModelConfig, ParallelConfig
 
@@ -34,6 +35,12 @@ class LaunchedRanks:
             return ()
         return absent_plans(self.model, self.parallel, self.count)
 
+    def absent_results(self) -> tuple[list[WriteResult], ...]:
+        """Entries of what the other ranks would have written; made once in a process."""
+        if self.count == self.parallel.world_size:
+            return ()
+        return absent_results(self.model, self.parallel, self.count)
+
 
 class JobSavePlanner(DefaultSavePlanner):
     """``DefaultSavePlanner`` whose global plan is that of the whole job, so that it costs and holds as much.
@@ -50,7 +57,9 @@ class JobSavePlanner(DefaultSavePlanner):
         self._times = times
 
     def set_up_planner(self, state_dict: Any, storage_meta: Any = None, is_coordinator: bool = False) -> None:
-        """Begin the plan of this rank."""
+        """Begin the plan of this rank; other ranks' plans are made before, which is no part of a save's time."""
+        if is_coordinator and self._ranks is not None:
+            self._ranks.absent_results()
         self._times.begin_plan()
         super().set_up_planner(state_dict, storage_meta, is_coordinator)
 
@@ -67,9 +76,3 @@ class JobSavePlanner(DefaultSavePlanner):
         plan = super().finish_plan(new_plan)
         self._times.end_plan()
         return plan
-
-    def absent_final_plans(self) -> dict[int, SavePlan]:
-        """Final plans of the ranks without a process, by rank; empty on a rank that is not the coordinator."""
-        first = 0 if self._ranks is None else self._ranks.count
-        plans: list[SavePlan] = getattr(self, "global_plan", [])
-        return dict(enumerate(plans[first:], first)) if first else {}

@@ -59,7 +59,7 @@ def job_state(
         return {MODEL: weights}
     # Strings of their own, as get_state_dict makes them: the description is pickled, where equal objects count once.
     states = {s.parameter.name.encode().decode(): _parameter_state(model, s, tensors) for s in shards}
-    group = _options(model) if states else {}
+    group = optimizer_options(model) if states else {}
     if parallel.pipeline > 1:
         return {MODEL: weights, OPTIMIZER: _flat(states, group)}
     return {MODEL: weights, OPTIMIZER: {"state": states, "param_groups": [{**group, "params": list(weights)}]}}
@@ -142,7 +142,7 @@ def _parameter_state(model: ModelConfig, shard: Shard, tensors: _RankTensors) ->
     return {STEP: tensors.count(), **states} if model.optimizer_states > 1 else states
 
 
-def _options(model: ModelConfig) -> dict[str, Any]:
+def optimizer_options(model: ModelConfig) -> dict[str, Any]:
     """Options of the group of all parameters, as the optimizer of this torch has them."""
     parameters = [torch.nn.Parameter(torch.zeros(1))]
     optimizer: torch.optim.Optimizer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,12 @@ from dlio_torch.checkpoint.layouts.dcp.job_state import saved_state, set_step, s
 from dlio_torch.checkpoint.layouts.dcp.job_writer import JobWriter
 from dlio_torch.checkpoint.layouts.dcp.layout import DcpLayout
 from dlio_torch.checkpoint.layouts.dcp.part_times import PartTimes, seconds
-from dlio_torch.checkpoint.layouts.dcp.process_groups import SaveGroups
-from dlio_torch.checkpoint.layouts.dcp.save_errors import cause
+from dlio_torch.checkpoint.layouts.dcp.save_errors import save_error
+from dlio_torch.checkpoint.layouts.dcp.save_process import SaveProcess, ignore_existing_checkpoints
 from dlio_torch.checkpoint.layouts.dcp.timed_files import TimedFileSystem
+from dlio_torch.checkpoint.layouts.process_groups import SaveGroups
 from dlio_torch.checkpoint.save_times import RestoreTimes, SaveTimes
-from dlio_torch.checkpoint.write_errors import cannot_write
-from dlio_torch.environment.private_names import end_checkpoint_process, forget_save_plans
+from dlio_torch.environment.private_names import forget_save_plans
 from dlio_torch.errors import DlioError, PreconditionError
 
 _ERRORS = (OSError, RuntimeError, ValueError, AssertionError, CheckpointException)
@@ -60,8 +59,9 @@ class DcpSaver:
         self._loader = CheckpointLoader(setup, self._groups.load, readers)
         self._running: RunningSave | None = None
         self._finished: list[SaveTimes] = []
-        # A checkpoint of the same step may be there, of a restore for example: torch would warn each time.
-        warnings.filterwarnings("ignore", message="Detected an existing checkpoint")
+        self._process = SaveProcess() if options.async_save == "process" else None
+        self._has_failed = False
+        ignore_existing_checkpoints()
 
     def begin(self) -> int:
         """Write nothing."""
@@ -106,22 +106,22 @@ class DcpSaver:
         return self._loader.load(directory, step)
 
     def close(self) -> None:
-        """Leave the process groups, and end PyTorch's checkpoint process; a save that still runs is left alone."""
+        """Leave the process groups, and end PyTorch's checkpoint process; a save that a thread runs is left alone."""
         self._take_back()
+        if self._process is not None:
+            self._process.end(in_save=self._running is not None or self._has_failed)
         if self._running is None:
             forget_save_plans(JobSavePlanner)
-            if self._options.async_save == "process":
-                end_checkpoint_process()
             self._groups.close()
 
     def _folder(self, step: int) -> Path:
         return rank_files.folder_of(self._setup.directory, step)
 
     def _prepare_plans(self, ranks: LaunchedRanks) -> None:
-        """Make the plans of ranks without a process on the coordinator, outside of timed parts."""
+        """Make the plans and entries of ranks without a process on the coordinator, outside of timed parts."""
         forget_save_plans(JobSavePlanner)
         if self._rank == 0 and self._options.async_save != "process":
-            ranks.absent()
+            ranks.absent_results()
 
     def _arguments(self, running: RunningSave) -> dict[str, Any]:
         """Planner, writer and group of a save."""
@@ -129,7 +129,7 @@ class DcpSaver:
         planner = JobSavePlanner(self._ranks, parts, **({"enable_plan_caching": True} if options.plan_cache else {}))
         writer = JobWriter(
             self._folder(running.step),
-            planner,
+            self._ranks,
             parts,
             single_file_per_rank=options.single_file_per_rank,
             sync_files=running.flushes,
@@ -149,6 +149,8 @@ class DcpSaver:
         if running is None or not running.ended.is_set():
             return
         self._running = None
+        if self._process is not None:
+            self._process.take_times(running.parts)
         error = None if running.future is None else running.future.exception()
         if error is not None:
             raise self._failed(running.step, error) from error
@@ -156,7 +158,7 @@ class DcpSaver:
 
     def _times(self, running: RunningSave) -> SaveTimes:
         parts, data = running.parts, running.parts.data_ns
-        # The process that writes tells nothing.
+        # A process that PyTorch starts otherwise than we know tells nothing.
         size = rank_files.saved_size(self._folder(running.step), self._rank) if data is None else sum(parts.file_bytes)
         flushed = parts.slowest_flush_ns if running.flushes and data is not None else None
         return SaveTimes(
@@ -173,10 +175,10 @@ class DcpSaver:
 
     def _failed(self, step: int, error: BaseException) -> DlioError:
         """The error of a save that failed, whose files are deleted."""
+        self._has_failed = True
         folder = self._folder(step)
         size = DcpLayout().saved_bytes(self._setup.config, self._rank)
-        problem = cause(error, self._rank)
-        failure = cannot_write(folder, size, problem if isinstance(problem, Exception) else RuntimeError(str(problem)))
+        failure = save_error(folder, size, error, self._rank)
         rank_files.delete(folder, self._rank)
         return failure
 

@@ -6,11 +6,13 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from torch.distributed.checkpoint.filesystem import FileSystem
 
 from dlio_torch.checkpoint.layouts.dcp.part_times import PartTimes
+from dlio_torch.checkpoint.layouts.dcp.rank_files import METADATA
 from dlio_torch.iotrace.recorder.spans import Recorder
 
 
@@ -19,11 +21,14 @@ class TimedStream:
 
     Args:
         stream: the file.
+        tells: whether the library asks for the position after the last write, as it does after each tensor.  Writes of
+            tensors are many, and then cost nothing more.
     """
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: Any, *, tells: bool) -> None:
         self._stream = stream
-        self._write = stream.write
+        self.write = stream.write if tells else self._counted_write
+        """Writes bytes, and returns their number."""
         self.written = 0
         """Bytes written."""
         self.flush_began_ns = 0
@@ -31,11 +36,10 @@ class TimedStream:
         self.end_ns = 0
         """End of the last write or flush; 0: the file is open."""
 
-    def write(self, data: Any) -> int:
-        """Write bytes."""
-        count: int = self._write(data)
-        self.written += count
-        return count
+    def tell(self) -> int:
+        """The position, which is the end of what was written."""
+        self.written = self._stream.tell()
+        return self.written
 
     def fileno(self) -> int:
         """The descriptor; the flush begins."""
@@ -51,6 +55,11 @@ class TimedStream:
     def end(self) -> None:
         """Take the time: nothing more is written or flushed."""
         self.end_ns = self.end_ns or time.perf_counter_ns()
+
+    def _counted_write(self, data: Any) -> int:
+        count: int = self._stream.write(data)
+        self.written += count
+        return count
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -82,7 +91,7 @@ class TimedFileSystem(FileSystem):
             return
         begin = time.perf_counter_ns()
         with super().create_stream(path, mode) as stream:
-            timed = TimedStream(stream)
+            timed = TimedStream(stream, tells=METADATA not in Path(path).name)
             yield timed
             timed.end()
         self._record(str(path), begin, timed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ class StateFile:
         """Tensors of the file, in the order of its content."""
         return list(_leaves(self.content))
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         """Size of the tensors."""
         return sum(tensor.bytes for tensor in self.tensors)

@@ -88,6 +88,9 @@ class StateLibrary(ABC):
             OSError: a file cannot be written.
         """
 
+    def close(self) -> None:  # noqa: B027 - most libraries hold nothing between checkpoints
+        """Give back what the library holds between checkpoints."""
+
     def completing_files(self, step: int) -> list[Path]:
         """Files of a checkpoint that :meth:`commit` writes on this rank, and that go with it."""
         return []
@@ -154,9 +157,16 @@ class StateSaver(SynchronousSaver):
         write_s += commit.write_s
         self._finished.append(SaveTimes(step, start, spent, spent, size, write_s=write_s, fsync_s=flushed))
 
+    def close(self) -> None:
+        self._library.close()
+
     def discard(self, step: int) -> None:
-        """Delete this rank's files of a checkpoint; the last rank to do so deletes their folder."""
-        paths = self._paths(step)
+        """Delete this rank's files of a checkpoint, without those that the next checkpoint replaces.
+
+        The last rank to do so deletes their folder.
+        """
+        replaced = {file.path(self._setup.directory, step) for file in self._files if "{step}" not in file.name}
+        paths = [path for path in self._paths(step) if path not in replaced]
         for path in paths:
             with contextlib.suppress(OSError):
                 path.unlink()

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 class SafetensorsLayout(Layout):
     """Files of weights as ``save_pretrained`` writes them, or a part of each rank from which such files are made."""
 
-    options = frozenset({"ranks", "restore_part", "shard_bytes", "consolidate", "consolidate_threads"})
+    options = frozenset(
+        {"ranks", "restore_part", "shard_bytes", "consolidate", "consolidate_ranks", "consolidate_threads"}
+    )
     needs_model = True
 
     def saving_ranks(self, config: Config, world_size: int) -> int:

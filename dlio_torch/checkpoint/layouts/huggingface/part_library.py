@@ -21,11 +21,14 @@ from dlio_torch.checkpoint.job.saved_state import StateTensor
 from dlio_torch.checkpoint.layouts.described_state.state_saver import Commit, flush
 from dlio_torch.checkpoint.layouts.huggingface.huggingface_files import (
     FOLDER,
+    SHARDED,
     file_numbers,
     saved_files,
     whole_files,
 )
 from dlio_torch.checkpoint.layouts.huggingface.saver import SafetensorsLibrary
+from dlio_torch.checkpoint.layouts.process_groups import SaveGroups
+from dlio_torch.environment.private_names import consolidate_on_every_rank
 from dlio_torch.errors import PreconditionError
 
 try:
@@ -35,7 +38,7 @@ except ImportError:
 
 
 class PartLibrary(SafetensorsLibrary):
-    """Writes the parts of a rank; with ``consolidate`` the first rank makes whole files and their index of them.
+    """Writes the parts of a rank; with ``consolidate`` the first rank, or all, make whole files of them.
 
     The parts stay, as the library leaves them.
 
@@ -44,6 +47,7 @@ class PartLibrary(SafetensorsLibrary):
 
     Raises:
         PreconditionError: this torch cannot write parts.
+        RunFailed: the ranks cannot connect.
     """
 
     def __init__(self, setup: SaverSetup) -> None:
@@ -55,6 +59,10 @@ class PartLibrary(SafetensorsLibrary):
                 hint="install a newer torch, or set checkpoint.ranks=first",
             )
         self._numbers = file_numbers(setup.config)
+        options, comm, self._groups = setup.config.checkpoint, setup.comm, None
+        if options.consolidate and options.consolidate_ranks == "all" and comm.world_size > 1:
+            timeout_s = setup.config.dist.timeout_s
+            self._groups = SaveGroups(comm, timeout_s, background=False, readers=comm.world_size)
         self._leaves = {
             tensor.name: tensor for file in saved_files(setup.config, setup.comm.rank) for tensor in file.tensors
         }
@@ -75,15 +83,25 @@ class PartLibrary(SafetensorsLibrary):
         if not self.setup.config.checkpoint.consolidate:
             return Commit()
         self.setup.comm.barrier()
-        commit = self._consolidate(step, fsync=fsync) if self.setup.comm.rank == 0 else Commit()
+        folder = self.setup.directory / FOLDER.replace("{step}", str(step))
+        start = time.perf_counter_ns()
+        if self._groups is not None:
+            threads = self.setup.config.checkpoint.consolidate_threads
+            consolidate_on_every_rank(folder / SHARDED, folder, self._numbers, threads, self._groups.save)
+        elif self.setup.comm.rank == 0:
+            self._writer(folder).finish(Metadata({}), [])
+        wrote = (time.perf_counter_ns() - start) / 1e9
+        commit = self._committed(folder, step, wrote, fsync=fsync) if self.setup.comm.rank == 0 else Commit()
         self.setup.comm.barrier()
         return commit
 
-    def _consolidate(self, step: int, *, fsync: bool) -> Commit:
-        folder = self.setup.directory / FOLDER.replace("{step}", str(step))
-        start = time.perf_counter_ns()
-        self._writer(folder).finish(Metadata({}), [])
-        wrote = (time.perf_counter_ns() - start) / 1e9
+    def close(self) -> None:
+        """Leave the process group."""
+        if self._groups is not None:
+            self._groups.close()
+
+    def _committed(self, folder: Path, step: int, wrote: float, *, fsync: bool) -> Commit:
+        """Sizes and flush of the whole files, which the first rank counts as its own."""
         paths = self.completing_files(step)
         size = sum(path.stat().st_size for path in paths)
         return Commit(size, wrote, flush([*paths, folder]) if fsync else 0.0)

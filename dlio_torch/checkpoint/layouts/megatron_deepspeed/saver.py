@@ -6,13 +6,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from dlio_torch.checkpoint.base import SaverSetup
 from dlio_torch.checkpoint.layouts.described_state.state_saver import Commit, StateLibrary, StateSaver, flush
 from dlio_torch.checkpoint.layouts.megatron_deepspeed.deepspeed_files import FOLDER, read_files, saved_files
 from dlio_torch.checkpoint.layouts.megatron_deepspeed.layout import LATEST
-from dlio_torch.checkpoint.torch_files import NOT_RESTORED, load_torch_file
+from dlio_torch.checkpoint.torch_files import NOT_RESTORED, load_torch_file, save_torch_file
 from dlio_torch.errors import DataError
 from dlio_torch.syserrors import unreadable
 
@@ -41,7 +39,7 @@ class DeepSpeedLibrary(StateLibrary):
         self._setup = setup
 
     def write(self, content: Any, path: Path) -> None:
-        torch.save(content, path)
+        save_torch_file(content, path)
 
     def load(self, path: Path) -> Any:
         return load_torch_file(path)

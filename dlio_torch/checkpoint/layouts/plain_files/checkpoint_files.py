@@ -9,9 +9,6 @@ from dlio_torch.config.opt import LARGEST_CALL
 from dlio_torch.config.schema import CheckpointConfig
 from dlio_torch.errors import ConfigError
 
-TORCH_FILE = "checkpoint-{step}.pt"
-"""Name of the file of ``layout=torch_save``."""
-
 
 @dataclass(frozen=True)
 class CheckpointFile:
@@ -39,7 +36,7 @@ def files_of(config: CheckpointConfig) -> list[CheckpointFile]:
         ConfigError: two files have one name.
     """
     if config.layout == "torch_save":
-        return [CheckpointFile(TORCH_FILE, config.state_bytes, 0)]
+        return [CheckpointFile(config.file_name, config.state_bytes, 0)]
     files: list[CheckpointFile] = []
     for i, file in enumerate(config.files):
         if file.name in [other.name for other in files]:

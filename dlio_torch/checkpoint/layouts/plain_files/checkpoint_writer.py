@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from dlio_torch.checkpoint.layouts.plain_files.adam_state import make_state
 from dlio_torch.checkpoint.layouts.plain_files.checkpoint_files import CheckpointFile
+from dlio_torch.checkpoint.torch_files import save_torch_file
 from dlio_torch.config.schema import CheckpointConfig
 from dlio_torch.files.atomic_file import fsync_path, target, temporary_name
 from dlio_torch.iotrace.recorder.spans import Recorder
@@ -70,7 +70,7 @@ class CheckpointWriter:
         with target(path, rename=self._rename) as temporary:
             with self._recorder.span("write", step=step, file=str(path), bytes=file.size):
                 if self.state:
-                    torch.save(self.state | {"step": step}, temporary)
+                    save_torch_file(self.state | {"step": step}, temporary)
                     written = temporary.stat().st_size
                 else:
                     written = self._write_calls(temporary, file)

@@ -7,7 +7,6 @@ from typing import Any
 from dlio_torch.checkpoint.job.saved_state import rank_optimizer, rank_weights
 from dlio_torch.checkpoint.layouts.described_state.optimizer_content import optimizer_content, state_groups
 from dlio_torch.checkpoint.layouts.described_state.state_file import StateFile
-from dlio_torch.checkpoint.layouts.plain_files.checkpoint_files import TORCH_FILE
 from dlio_torch.checkpoint.listed_state import listed_state
 from dlio_torch.checkpoint.rank_folder import rank_folder
 from dlio_torch.config.schema import Config
@@ -28,9 +27,9 @@ def described_file(config: Config, rank: int) -> StateFile:
     """
     listed = listed_state(config.checkpoint)
     content = listed or _model_content(config, rank)
-    folder = rank_folder(config, rank)
+    folder, name = rank_folder(config, rank), config.checkpoint.file_name
     step_key = "" if listed else "step"  # a listed state has no further values
-    return StateFile(f"{folder}/{TORCH_FILE}" if folder else TORCH_FILE, content, step_key=step_key)
+    return StateFile(f"{folder}/{name}" if folder else name, content, step_key=step_key)
 
 
 def _model_content(config: Config, rank: int) -> dict[str, Any]:

@@ -43,9 +43,12 @@ class FilesLayout(_PlainLayout):
 
 
 class TorchSaveLayout(_PlainLayout):
-    """One file ``checkpoint-<step>.pt`` of a rank, written by ``torch.save``: a described model, tensors, or a size."""
+    """One file of a rank, written by ``torch.save``: a described model, listed tensors, or a state by size."""
 
-    options = frozenset({"state_bytes", "tensors", "ranks", "rename", "restore_part"})
+    options = frozenset({"state_bytes", "file_name", "tensors", "ranks", "rename", "restore_part"})
+
+    def replaced_bytes(self, config: Config) -> list[int]:
+        return [] if "{step}" in config.checkpoint.file_name else self.file_sizes(config, 0)
 
     def saves_job(self, config: Config) -> bool:
         return described(config) and config.model.described

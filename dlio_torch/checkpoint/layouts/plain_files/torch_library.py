@@ -6,12 +6,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from dlio_torch.checkpoint.base import SaverSetup
 from dlio_torch.checkpoint.layouts.described_state.state_saver import Commit, StateLibrary, StateSaver
 from dlio_torch.checkpoint.layouts.plain_files.described_file import described_file
-from dlio_torch.checkpoint.torch_files import load_torch_file
+from dlio_torch.checkpoint.torch_files import load_torch_file, save_torch_file
 from dlio_torch.files.atomic_file import target
 
 
@@ -39,7 +37,7 @@ class TorchSaveLibrary(StateLibrary):
         return target(path, rename=self._rename)
 
     def write(self, content: Any, path: Path) -> None:
-        torch.save(content, path)
+        save_torch_file(content, path)
 
     def load(self, path: Path) -> Any:
         return load_torch_file(path)

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
+from dlio_torch.iotrace.recorder.torch_hook.patched_names import asked_length, dataset_kind
+
 _WRAPPERS = ("_IterDataPipeSerializationWrapper", "_MapDataPipeSerializationWrapper")
 _PIPES = ("IterDataPipe", "MapDataPipe")
 _KINDS = ("map", "iterable")  # of torch.utils.data.dataloader._DatasetKind
@@ -47,7 +49,7 @@ def unwrapped(dataset: Any) -> Any:
 def dataset(dataset: Any, number: int, loader: Any) -> dict[str, Any]:
     """Description of the data set of a ``DataLoader``."""
     is_pipe = any(base.__name__ in _PIPES and base.__module__.startswith("torch.") for base in type(dataset).__mro__)
-    style = "datapipe" if is_pipe else _KINDS[loader._dataset_kind]
+    style = "datapipe" if is_pipe else _KINDS[dataset_kind(loader)]
     return {
         "kind": "dataset",
         "id": number,
@@ -60,8 +62,7 @@ def dataset(dataset: Any, number: int, loader: Any) -> dict[str, Any]:
 def _length(dataset: Any, loader: Any, *, is_sized: bool) -> int | None:
     # Of iterable data sets only what the program has asked for itself: their lengths may be costly.
     if not is_sized:
-        length = getattr(loader, "_IterableDataset_len_called", None)
-        return length if isinstance(length, int) else None
+        return asked_length(loader)
     try:
         return len(dataset)
     except Exception:

@@ -11,6 +11,7 @@ from typing import Any
 from dlio_torch.iotrace.recorder.span_adder import SpanAdder
 from dlio_torch.iotrace.recorder.torch_hook.guards import guarded, hide
 from dlio_torch.iotrace.recorder.torch_hook.iterations import index_of
+from dlio_torch.iotrace.recorder.torch_hook.patched_names import fetcher_classes
 from dlio_torch.iotrace.recorder.torch_hook.torch_recorder import TorchRecorder, clock
 
 STEP = "_dlio_torch_step"
@@ -104,10 +105,8 @@ class _CollateProbe(_Probe):
 
 def patch_fetchers(module: ModuleType, recorder: TorchRecorder) -> None:
     """Patches ``torch.utils.data._utils.fetch``."""
-    for kind, name, probe in (
-        (module._MapDatasetFetcher, "dataset", _MapProbe),
-        (module._IterableDatasetFetcher, "dataset_iter", _IteratorProbe),
-    ):
+    of_maps, of_iterables = fetcher_classes(module)
+    for kind, name, probe in ((of_maps, "dataset", _MapProbe), (of_iterables, "dataset_iter", _IteratorProbe)):
         kind.fetch = _fetch(kind.fetch, recorder, name, probe)
 
 

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 
+from dlio_torch.iotrace.recorder.torch_hook.patched_names import is_half_imported
+
 Patch = Callable[[ModuleType], None]
 
 
@@ -28,7 +30,7 @@ class ImportWatcher:
         for name in list(self._patches):
             module = sys.modules.get(name)
             if module is not None:
-                if _is_half_imported(module):
+                if is_half_imported(module):
                     self._half_imported.add(name)
                 else:
                     self._patches.pop(name)(module)
@@ -79,11 +81,7 @@ class ImportWatcher:
     def _patch_completed(self) -> None:
         for name in list(self._half_imported):
             module = sys.modules.get(name)
-            if module is None or not _is_half_imported(module):
+            if module is None or not is_half_imported(module):
                 self._half_imported.discard(name)
                 if module is not None and name in self._patches:
                     self._patches.pop(name)(module)
-
-
-def _is_half_imported(module: ModuleType) -> bool:
-    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))

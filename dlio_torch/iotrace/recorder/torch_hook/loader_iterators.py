@@ -11,6 +11,7 @@ from dlio_torch.iotrace.recorder.torch_hook import descriptions
 from dlio_torch.iotrace.recorder.torch_hook.fetchers import STEP
 from dlio_torch.iotrace.recorder.torch_hook.guards import guarded, hide
 from dlio_torch.iotrace.recorder.torch_hook.iterations import Iteration
+from dlio_torch.iotrace.recorder.torch_hook.patched_names import dataset_kind, iterator_base
 from dlio_torch.iotrace.recorder.torch_hook.torch_recorder import ITERATION, TorchRecorder
 from dlio_torch.iotrace.recorder.torch_hook.worker_loops import task_for
 
@@ -19,7 +20,7 @@ _FETCHER = "_dataset_fetcher"  # torch's, of an iterator without workers
 
 def patch_iterators(module: ModuleType, recorder: TorchRecorder) -> None:
     """Patches ``torch.utils.data.dataloader``."""
-    base: Any = module._BaseDataLoaderIter
+    base = iterator_base(module)
     base.__next__ = _next(base.__next__, recorder)
     base._next_index = _next_index(base._next_index, recorder)
     _patch_begin(module, recorder, "_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter")
@@ -82,7 +83,7 @@ def _reset(original: Callable[..., None], recorder: TorchRecorder) -> Callable[.
 
 
 def _begin_iteration(recorder: TorchRecorder, iterator: Any, loader: Any) -> Iteration:
-    return recorder.begin_iteration(loader, descriptions, iterator, has_keys=loader._dataset_kind == 0)
+    return recorder.begin_iteration(loader, descriptions, iterator, has_keys=dataset_kind(loader) == 0)
 
 
 def _next(original: Callable[[Any], Any], recorder: TorchRecorder) -> Callable[[Any], Any]:

@@ -11,6 +11,7 @@ from typing import Any
 from dlio_torch.iotrace.recorder.torch_hook import node_descriptions
 from dlio_torch.iotrace.recorder.torch_hook.guards import guarded, hide
 from dlio_torch.iotrace.recorder.torch_hook.iterations import Iteration, index_of
+from dlio_torch.iotrace.recorder.torch_hook.patched_names import mapper_iterator
 from dlio_torch.iotrace.recorder.torch_hook.torch_recorder import ITERATION, TorchRecorder, clock
 from dlio_torch.iotrace.recorder.torch_hook.worker_loops import begin_worker, task_for
 
@@ -40,7 +41,7 @@ def patch_node_functions(module: ModuleType, recorder: TorchRecorder) -> None:
 
 def patch_node_mapper(module: ModuleType, recorder: TorchRecorder) -> None:
     """Patches ``torchdata.nodes.map``: nodes without workers."""
-    mapper: Any = module._InlineMapperIter
+    mapper = mapper_iterator(module)
     original = mapper.__init__
 
     @functools.wraps(original)

@@ -11,6 +11,7 @@ from types import FrameType, ModuleType
 from typing import Any, Literal
 
 from dlio_torch.iotrace.recorder.torch_hook.guards import guarded, hide
+from dlio_torch.iotrace.recorder.torch_hook.patched_names import calling_frame, local_tensor
 from dlio_torch.iotrace.recorder.torch_hook.state_items import state_items
 from dlio_torch.iotrace.recorder.torch_hook.torch_recorder import TorchRecorder, clock
 
@@ -139,7 +140,7 @@ class _Calls:
 def _is_of_async_save() -> bool:
     """Whether this thread belongs to the executor of ``async_save``."""
     is_main = threading.get_ident() == threading.main_thread().ident
-    frame: FrameType | None = None if is_main else sys._getframe(2)
+    frame: FrameType | None = None if is_main else calling_frame(2)
     while frame is not None:
         if frame.f_globals.get("__name__", "").startswith(f"{_DCP}._async_"):
             return True
@@ -177,7 +178,7 @@ def count_tensors(state: Any) -> tuple[int, int]:
         seen.add(id(value))
         if isinstance(value, tensor_class):
             tensors += 1
-            key, size = _storage(getattr(value, "_local_tensor", value))
+            key, size = _storage(local_tensor(value))
             storages[key] = size
         else:
             waiting += _parts(value)

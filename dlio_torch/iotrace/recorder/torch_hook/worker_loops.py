@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import multiprocessing
 from collections.abc import Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from dlio_torch.iotrace.recorder.torch_hook.guards import guarded
+from dlio_torch.iotrace.recorder.torch_hook.patched_names import process_configuration
 from dlio_torch.iotrace.recorder.torch_hook.torch_recorder import TorchRecorder
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class _TaskQueue:
 @contextlib.contextmanager
 def task_for(iteration: Iteration | None) -> Iterator[None]:
     """Context in which workers of an iteration are started."""
-    configuration: dict[str, Any] = getattr(multiprocessing.current_process(), "_config", {})
+    configuration = process_configuration()
     if iteration is None:
         yield
         return
@@ -86,7 +86,7 @@ def patch_worker_loop(module: ModuleType, recorder: TorchRecorder) -> None:
 
 def begin_worker(recorder: TorchRecorder, number: int) -> WorkerTask:
     """Notes that this process is a worker, by the configuration that it got from its parent."""
-    configuration: dict[str, Any] = getattr(multiprocessing.current_process(), "_config", {})
+    configuration = process_configuration()
     loader, dataset = configuration.get(_KEY, (None, -1))
     task = WorkerTask(loader, dataset, number)
     recorder.begin_worker(task)

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dlio_torch.report.checkpoint_text import rates_text, slowdown_text
+from dlio_torch.report.checkpoint_text import rates_text, slowdown_text, unflushed_rate_text
 from dlio_torch.report.html.bar_figure import bar_figure
 from dlio_torch.report.html.page_blocks import NOT_MEASURED, UNKNOWN, Block, Facts, Figure, Section, Table
 from dlio_torch.report.html.theme import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, time_unit
 from dlio_torch.units import counted, format_duration, format_rate, format_size
 
 _MOST_RANKS = 32
-_STATISTICS = ("mean", "median", "p95", "max")
+_STATISTICS = ("mean", "min", "median", "p95", "max")
 _WHOLE = {"save": "durable_s", "restore": "duration_s"}
 _PARTS = {
     "save": ("stall_s", "plan_s", "stage_s", "write_s", "fsync_s", "durable_s"),
     "restore": ("metadata_s", "plan_s", "read_s", "copy_s", "duration_s"),
 }
+_RANK_TIMES = {"save": ("stall_s", "fsync_s", "durable_s"), "restore": ("duration_s",)}
 _NAMES = {
     "stall_s": "training stands still",
     "plan_s": "plan",
@@ -59,7 +60,7 @@ def checkpoint_sections(summary: Mapping[str, Any] | None) -> list[Section]:
     blocks: list[Block] = [_figure(figures, kinds), Facts(list(_facts(figures)))]
     for kind in kinds:
         blocks.append(_times(kind, figures[kind], _MEASURED if "measured" in figures else ""))
-    blocks += [_ranks(figures["save"]["per_rank"])] if "save" in kinds else []
+    blocks += [_ranks(kind, figures[kind]["per_rank"]) for kind in kinds]
     return [Section("checkpoints", "Checkpoints", blocks)]
 
 
@@ -94,6 +95,8 @@ def _facts(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         part = figures.get(kind) or {}
         if part.get("count"):
             yield label, f"{format_size(part['bytes']['mean'])} at {rates_text(part)}"
+            if rate := unflushed_rate_text(part):
+                yield "flush of a checkpoint", f"{format_duration(part['fsync_s']['mean'])}; {rate}"
     if figures.get("slowdown") is not None:
         yield "steps beside saves", slowdown_text(figures)
     else:
@@ -108,7 +111,9 @@ def _times(kind: str, part: Mapping[str, Any], among: str) -> Table:
     rows = []
     for name in _PARTS[kind]:
         stats = part[name]
-        cells = [format_duration(stats[each]) for each in _STATISTICS] if stats else [NOT_MEASURED, "", "", ""]
+        # A summary of an older version has no smallest time.
+        texts = [format_duration(stats[each]) if each in stats else UNKNOWN for each in _STATISTICS] if stats else []
+        cells = texts or [NOT_MEASURED, *[""] * (len(_STATISTICS) - 1)]
         rows.append([_NAMES[name], *cells])
     note = (
         _NOTE.format(count=counted(part["count"], "save"), among=among)
@@ -118,18 +123,18 @@ def _times(kind: str, part: Mapping[str, Any], among: str) -> Table:
     return Table(f"Time of a {kind}", ("<part", *_STATISTICS), rows, note + (f"{part['why']}." if part["why"] else ""))
 
 
-def _ranks(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Means of each rank's saves."""
+def _ranks(kind: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Means of each rank's saves or restores."""
+    times = _RANK_TIMES[kind]
     cells = [
         [
             f"rank {row['rank']}",
             format_size(row["bytes"]),
-            format_duration(row["stall_s"]),
-            format_duration(row["durable_s"]),
+            *(UNKNOWN if row.get(name) is None else format_duration(row[name]) for name in times),
             UNKNOWN if row["bytes_per_s"] is None else format_rate(row["bytes_per_s"]),
         ]
         for row in rows[:_MOST_RANKS]
     ]
     left = f" {len(rows) - _MOST_RANKS} more ranks are not shown." if len(rows) > _MOST_RANKS else ""
-    heads = ("<rank", "bytes", "training stands still", "until durable", "rate")
-    return Table("Saves of each rank", heads, cells, f"Means over the saves of a rank.{left}")
+    heads = ("<rank", "bytes", *(_NAMES[name] for name in times), "rate")
+    return Table(f"{kind.capitalize()}s of each rank", heads, cells, f"Means over the {kind}s of a rank.{left}")

@@ -10,8 +10,9 @@ from dlio_torch.iotrace.figures.intervals import Intervals, difference, intersec
 from dlio_torch.iotrace.figures.overlap import READ_SPANS, io_rows, overlap
 from dlio_torch.report.html.page_blocks import NOT_MEASURED, Absent, Block, Figure, Section, Table
 from dlio_torch.report.html.run.lane_figure import CELLS, Lane, Layer, lane_figure
+from dlio_torch.report.html.run.save_lanes import MOST_LANES, save_lanes
 from dlio_torch.report.html.run.view import View
-from dlio_torch.report.html.theme import BLUE, PARTS, SKY, SLATE, VERMILLION, YELLOW
+from dlio_torch.report.html.theme import BLUE, PARTS, SKY, SLATE, VERMILLION
 from dlio_torch.units import format_duration, percent
 
 _MOST_RANKS = 8
@@ -40,6 +41,8 @@ def overlap_section(view: View) -> Section:
         caption += "No compute was recorded, so the share of exposed I/O is not known."
     else:
         caption += "Exposed I/O is I/O during which the rank did not compute."
+    if any(lane.name.endswith("saves") for lane in lanes):
+        caption += f" Saves have up to {MOST_LANES} lanes; the others of a rank share one."
     caption += view.before_window
     if hidden > 0:
         caption += f" The figure shows {_MOST_RANKS} ranks, evenly spaced; {hidden} more ranks are not shown."
@@ -65,14 +68,13 @@ def _lanes(view: View) -> list[Lane]:
     shown = [ranks[index] for index in pick.tolist()]
     # Where some ranks computed, their I/O is blue or red; that of a rank whose compute is not known is neither.
     plain = BLUE if span_times(frame, "compute") is None else SLATE
-    saves, stalls = frame[is_span(frame, ("save",))], frame[is_span(frame, ("checkpoint",))]
     lanes: list[Lane] = []
     for rank in shown:
-        compute = span_times(frame[(frame["rank"] == rank).to_numpy()], "compute")
+        mine = frame[(frame["rank"] == rank).to_numpy()]
+        compute = span_times(mine, "compute")
         if compute is not None and compute[0].size:
             lanes.append(Lane(rank, "compute", (Layer(compute, PARTS["compute"], "compute"),)))
-        if (background := _union(saves, rank))[0].size:
-            lanes.append(_save_lane(rank, background, _union(stalls, rank)))
+        lanes += save_lanes(mine, rank, len(shown))
         library = _union(reads, rank)
         if library[0].size:
             lanes.append(Lane(rank, "library reads", (Layer(library, SKY, "library reads"),)))
@@ -86,14 +88,6 @@ def _lanes(view: View) -> list[Lane]:
             both, alone = intersection(times, compute), difference(times, compute)
             lanes.append(Lane(rank, name, (Layer(both, BLUE, _HIDDEN), Layer(alone, VERMILLION, _EXPOSED))))
     return lanes
-
-
-def _save_lane(rank: int, background: Intervals, stalls: Intervals) -> Lane:
-    """The lane of the saves that go on in the background, with the times in which training stands still for them."""
-    written = Layer(difference(background, stalls), YELLOW, "save in the background")
-    return Lane(
-        rank, "saves", (Layer(intersection(background, stalls), PARTS["checkpoint"], "stall of a save"), written)
-    )
 
 
 def _union(rows: pd.DataFrame, rank: int) -> Intervals:

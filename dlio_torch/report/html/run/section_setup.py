@@ -108,7 +108,8 @@ def environment_section(view: View) -> Section:
     title = "Environment"
     environment = view.environment
     if environment is None:
-        environment = {key: value for key, value in view.recording.facts.items() if key not in (*_COMMAND, "config")}
+        others = (*_COMMAND, "config", "figures")
+        environment = {key: value for key, value in view.recording.facts.items() if key not in others}
         if not environment:
             return Section(
                 "environment", title, [Absent(f"The description of the machine was not recorded. {view.get_run}")]

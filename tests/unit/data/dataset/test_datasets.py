@@ -157,6 +157,22 @@ def test_threads_share_open_files_where_the_format_says_so(tmp_path: Path, monke
     assert "close" not in [call[0] for call in spy.calls]
 
 
+@pytest.mark.parametrize("inherited", [True, False])
+def test_a_forked_worker_reads_files_of_its_parent_where_it_inherits_them(
+    inherited: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, manifest = make_raw(tmp_path)
+    spy = Spy()
+    dataset = SampleDataset(spy, manifest, NULL, max_open_files=2, inherited=inherited)
+    dataset.open_first()
+    assert [call[0] for call in spy.calls] == ["open", "open"] * inherited
+    for process in (1, 2):
+        monkeypatch.setattr(os, "getpid", lambda process=process: process)
+        dataset.__getitems__([0, 7])
+    assert [call[0] for call in spy.calls].count("open") == (2 if inherited else 4)
+    pickle.loads(pickle.dumps(SampleDataset(RawFormat(), manifest, NULL))).__getitems__([0])
+
+
 def test_a_dataset_travels_to_a_worker_without_its_open_files(made: tuple[Format, dict[str, Manifest]]) -> None:
     fmt, manifests = made
     dataset = SampleDataset(fmt, manifests["train"], NULL)
