@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from dlio_torch.fit.data_set import DataFit
 from dlio_torch.fit.finding import Finding
@@ -59,7 +60,12 @@ def _repeated_order(samples: npt.NDArray[np.int64], per_file: int, folders: int)
 def loader_of_reads(training: RecordedTraining, data: DataFit) -> Iterator[Finding]:
     """Options of the group ``loader``."""
     reads = reads_of(training, data)
-    yield Finding("loader.num_workers", 0, "no loader was recorded, and no process but the trainer reads", "likely")
+    workers = reading_processes(reads)
+    if workers > 1:
+        evidence = f"{workers} processes of a rank read at the same time"
+        yield Finding("loader.num_workers", workers, evidence, "likely")
+        return
+    yield Finding("loader.num_workers", 0, "one process of a rank reads", "likely")
     if not reads_ahead(reads):
         evidence = "the thread that trains reads" if _knows_threads(reads) else "the recording does not name threads"
         yield Finding("loader.read_threads", 0, evidence, "likely" if _knows_threads(reads) else "assumed")
@@ -97,6 +103,19 @@ def seconds_of_steps(reads: SampleReads) -> Floats:
     times = np.diff(begins[order]) / 1e9
     waits: Floats = times[times > _AT_ONCE * np.median(times)]
     return waits
+
+
+def reading_processes(reads: SampleReads) -> int:
+    """Most processes of a rank that read at the same time, each from its first to its last reading."""
+    first = np.array([group[0] for group in reads.readings])
+    spans = pd.DataFrame({name: reads.calls[name].to_numpy()[first] for name in ("rank", "pid")})
+    spans["begin"], spans["end"] = reads.begins, reads.ends
+    edges = spans.groupby(["rank", "pid"]).agg({"begin": "min", "end": "max"}).reset_index()
+    most = 1
+    for _, of_rank in edges.groupby("rank"):
+        begins, ends = np.sort(of_rank["begin"].to_numpy()), np.sort(of_rank["end"].to_numpy())
+        most = max(most, int((np.arange(1, len(begins) + 1) - np.searchsorted(ends, begins)).max()))
+    return most
 
 
 def reads_ahead(reads: SampleReads) -> bool:

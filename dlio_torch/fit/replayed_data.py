@@ -55,7 +55,7 @@ def fit_replayed_data(training: RecordedTraining, reason: str) -> ReplayedData:
     count = len(samples.samples)
     confidence: Confidence = "certain" if reads.of_loader else "likely"
     values = [
-        Finding("dataset.format", about.name, f"no known format explains the reads: {reason}"),
+        Finding("dataset.format", about.name, f"no known format explains the reads: {reason}", confidence),
         Finding("dataset.num_files", folders, f"{counted(len(samples.file_bytes), 'file')} hold the samples", "likely"),
         Finding("dataset.samples_per_file", count // folders, reads.evidence, confidence),
         Finding(f"dataset.{about.option_group}.{about.replay_option}", FILE, "the recorded calls on the data files"),

@@ -29,6 +29,8 @@ _PAUSE_RATIO = 2.5
 """Ratio by which the shortest pause is longer than the longest time between calls of one batch."""
 _SAME = 0.05
 """Relative difference up to which readings count as of one size."""
+_LITTLE = 0.001
+"""Bytes that are read of a file, relative to those of the file that is read most, up to which it holds no samples."""
 _REPEATED = 1.5
 """Readings for each sample from which on the program reads its samples again."""
 _NEAR = 5  # calls behind the usual bytes among which a reading may end
@@ -77,7 +79,7 @@ class SampleReads:
 
 
 @dataclass(frozen=True)
-class _Table:
+class _CallColumns:
     """Columns of the calls as arrays; ``moved`` is the bytes of reads, 0 for other calls."""
 
     calls: pd.DataFrame
@@ -90,7 +92,7 @@ class _Table:
     moved: Ints
 
     @classmethod
-    def of(cls, calls: pd.DataFrame) -> _Table:
+    def of(cls, calls: pd.DataFrame) -> _CallColumns:
         code = class_codes(calls)
         moved = np.where(code == CLASSES.index(READ), np.maximum(calls["bytes"].to_numpy(), 0), 0)
         begin, end, rank, offset = (calls[name].to_numpy() for name in ("start_ns", "end_ns", "rank", "offset"))
@@ -122,10 +124,19 @@ def sample_reads(training: RecordedTraining) -> SampleReads:
 
 
 def read_only(training: RecordedTraining) -> list[str]:
-    """Files of training samples that the program does not write itself, as it does with temporary files."""
+    """Files of training samples that the program does not write itself, as it does with temporary files.
+
+    Without a loader also settings and the like are read; files of which far less is read than of others are left out.
+    """
     calls, files = training.calls, training_files(training)
-    written = calls[class_codes(calls) == CLASSES.index(WRITE)]["file"].unique()
-    return [name for name in files if name not in set(map(str, written))] or files
+    codes = class_codes(calls)
+    written = set(map(str, calls[codes == CLASSES.index(WRITE)]["file"].unique()))
+    kept = [name for name in files if name not in written] or files
+    if training.training is not None:
+        return kept
+    reads = calls[(codes == CLASSES.index(READ)) & calls["file"].isin(kept).to_numpy()]
+    moved = reads["bytes"].clip(lower=0).groupby(reads["file"].astype(str)).sum()
+    return [name for name in kept if moved.get(name, 0) > _LITTLE * moved.max()]
 
 
 def reads_of_samples(calls: pd.DataFrame, dataset: int) -> SampleReads:
@@ -151,17 +162,19 @@ def reads_between_pauses(calls: pd.DataFrame) -> SampleReads:
     Args:
         calls: on data files, in the order of time; columns of the event table.
     """
-    table = _Table.of(calls)
+    table = _CallColumns.of(calls)
     grouped = table.calls.groupby(["rank", "pid"], sort=True).indices.values()
     streams = [np.asarray(rows, np.int64) for rows in grouped]
     count, shortest = _usual_number(table, streams)
-    groups = [group for stream in streams for group in _bursts(table, stream, count)]
+    groups = [group for stream in streams for group in _parts(table, stream, count)]
     usual = _usual_bytes(table, groups)
     begins = _begins(table, groups, usual)
     groups = _by_turns(table, [piece for group in groups for piece in _cut(table, group, usual, begins)])
     samples, rows = _identities(table, groups)
-    told = f"pauses of at least {format_duration(shortest / 1e9)}" if count > 1 else "no pauses"
-    evidence = f"{told} lie between the reads; a sample is what is read between two of them"
+    evidence = "no pauses lie between the reads; a sample is what is read from an open to the next one"
+    if count > 1:
+        pauses = f"pauses of at least {format_duration(shortest / 1e9)}"
+        evidence = f"{pauses} lie between the reads; a sample is what is read between two of them"
     return _reads(table.calls, groups, samples, rows, evidence, of_loader=False)
 
 
@@ -184,14 +197,14 @@ def _before_first(calls: pd.DataFrame, groups: list[Ints]) -> Ints:
     return before
 
 
-def _usual_number(table: _Table, streams: list[Ints]) -> tuple[int, float]:
+def _usual_number(table: _CallColumns, streams: list[Ints]) -> tuple[int, float]:
     """Number of readings of most processes, and their shortest pause in ns; 1 without pauses."""
     pauses = [_pauses(_gaps(table, stream)) for stream in streams]
     usual = int(np.median([count for count, _ in pauses]))
-    return usual + 1, min((pause for count, pause in pauses if count == usual), default=0.0)
+    return usual + 1, min(pauses, key=lambda entry: abs(entry[0] - usual))[1]
 
 
-def _gaps(table: _Table, stream: Ints) -> Ints:
+def _gaps(table: _CallColumns, stream: Ints) -> Ints:
     """Time from the end of a call to the begin of the next one, ns, at least 1."""
     gaps: Ints = np.maximum(table.begin[stream[1:]] - table.end[stream[:-1]], 1)
     return gaps
@@ -209,7 +222,17 @@ def _pauses(gaps: Ints) -> tuple[int, float]:
     return (int(numbers[best]), float(ordered[numbers[best] - 1])) if ratios[best] >= _PAUSE_RATIO else (0, 0.0)
 
 
-def _bursts(table: _Table, stream: Ints, count: int) -> Iterator[Ints]:
+def _parts(table: _CallColumns, stream: Ints, count: int) -> Iterator[Ints]:
+    """Readings of a process: between pauses, or without pauses from open to open."""
+    if count > 1:
+        yield from _bursts(table, stream, count)
+        return
+    opens = np.flatnonzero(table.code[stream] == CLASSES.index(OPEN))
+    parts = (part for part in np.split(stream, opens) if len(part))
+    yield from (part for part in parts if table.total(part))
+
+
+def _bursts(table: _CallColumns, stream: Ints, count: int) -> Iterator[Ints]:
     """Calls of a process between its ``count - 1`` longest pauses; the end of a file belongs to what reads the file."""
     cuts = np.sort(np.argsort(-_gaps(table, stream), kind="stable")[: count - 1]) + 1
     codes, files = table.code[stream], table.file[stream]
@@ -226,7 +249,7 @@ def _behind(continues: npt.NDArray[np.bool_], cut: int) -> int:
     return cut
 
 
-def _usual_bytes(table: _Table, groups: list[Ints]) -> int:
+def _usual_bytes(table: _CallColumns, groups: list[Ints]) -> int:
     """Bytes of most readings; 0 if they differ."""
     sizes = np.array([table.total(group) for group in groups])
     middle = float(np.median(sizes))
@@ -234,7 +257,7 @@ def _usual_bytes(table: _Table, groups: list[Ints]) -> int:
     return int(middle) if middle and same.mean() > 0.75 else 0
 
 
-def _cut(table: _Table, group: Ints, usual: int, begins: Ints) -> Iterator[Ints]:
+def _cut(table: _CallColumns, group: Ints, usual: int, begins: Ints) -> Iterator[Ints]:
     """Pieces of the usual bytes of a longer reading, each from an open or a usual first byte on, if one is near."""
     moved = np.cumsum(table.moved[group])
     count = round(moved[-1] / usual) if usual else 1
@@ -250,14 +273,14 @@ def _cut(table: _Table, group: Ints, usual: int, begins: Ints) -> Iterator[Ints]
     yield from (part for part in np.split(group, np.unique(cuts)) if len(part))
 
 
-def _begins(table: _Table, groups: list[Ints], usual: int) -> Ints:
+def _begins(table: _CallColumns, groups: list[Ints], usual: int) -> Ints:
     """First bytes of the readings of usual size."""
     single = [group for group in groups if table.total(group) <= (1 + _SAME) * usual]
     offsets = [table.offset[group[table.moved[group] > 0][:1]] for group in single]
     return np.unique(np.concatenate(offsets)) if offsets else np.zeros(0, np.int64)
 
 
-def _by_turns(table: _Table, groups: list[Ints]) -> list[Ints]:
+def _by_turns(table: _CallColumns, groups: list[Ints]) -> list[Ints]:
     """Readings in the order of time; with several ranks their first readings, then their second ones and so on."""
     first = np.array([group[0] for group in groups])
     ranks = table.rank[first]
@@ -266,7 +289,7 @@ def _by_turns(table: _Table, groups: list[Ints]) -> list[Ints]:
     return [groups[number] for number in order]
 
 
-def _identities(table: _Table, groups: list[Ints]) -> tuple[Ints, Ints]:
+def _identities(table: _CallColumns, groups: list[Ints]) -> tuple[Ints, Ints]:
     """Number of the sample of each reading, and the first reading of each sample.
 
     Samples that are read again are numbered by file and offset.  Where few are, each reading is a sample.
@@ -282,7 +305,7 @@ def _identities(table: _Table, groups: list[Ints]) -> tuple[Ints, Ints]:
     return np.array([numbers[key] for key in keys], np.int64), np.array([first[key] for key in ordered], np.int64)
 
 
-def _identity(table: _Table, group: Ints) -> tuple[int, int, bytes]:
+def _identity(table: _CallColumns, group: Ints) -> tuple[int, int, bytes]:
     """First file and offset of what a reading reads, and all files, offsets and bytes."""
     chosen = group[table.moved[group] > 0]
     if not len(chosen):

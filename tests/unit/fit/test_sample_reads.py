@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dlio_torch.fit.calls_without_loader import batches_ahead, reads_ahead, seconds_of_steps
+from dlio_torch.fit.calls_without_loader import batches_ahead, reading_processes, reads_ahead, seconds_of_steps
 from dlio_torch.fit.replayed_data import recorded_samples
 from dlio_torch.fit.sample_reads import SampleReads, reads_between_pauses, reads_of_samples
 
@@ -114,3 +114,12 @@ def test_samples_of_another_data_set_are_left_out() -> None:
     rows = sample(0, 0, [{"op": "read", "offset": 0, "bytes": 8}])
     rows += [{**row, "dataset": 2} for row in sample(1, 1, [{"op": "read", "offset": 8, "bytes": 8}])]
     assert len(reads_of_samples(table(rows), 1).readings) == 1
+
+
+def test_without_pauses_each_open_begins_a_sample() -> None:
+    rows = passes(list("abcdef"), 1, pause=20 * US)
+    result = reads_between_pauses(
+        table(rows + [{**row, "pid": 8, "tid": 8, "file": "g" + row["file"]} for row in rows])
+    )
+    assert len(result.readings) == 12
+    assert reading_processes(result) == 2
