@@ -13,7 +13,7 @@ from dlio_torch.study.verb_keys import KEYS
 URL = "s3://bucket/x"
 RECIPE = "recipe=minimal"
 OF_A_FLAG = {"trace": ["--", "true"], "compare": ["a", "b"], "report": ["a"], "import-dlio": ["a.yaml"]}
-WORDS = {"import-dlio": [], "inspect": [], "report": [], "compare": ["runs/a"], "predict": [], "clean": []}
+WORDS = {"import-dlio": [], "inspect": [], "report": [], "compare": ["runs/a"], "predict": [], "clean": [], "fit": []}
 OF_A_JOB = ["scheduler=slurm", "nodes=1", "ranks_per_node=1", "time=1h"]
 
 
@@ -55,7 +55,7 @@ def test_a_url_is_refused_in_one_line(
 
 def test_every_flag_and_key_that_names_a_path_is_checked() -> None:
     flags = {name for name, flag in FLAGS.items() if flag.path}
-    assert flags == {"--output", "--resume", "--include", "--exclude", "--repeat"}
+    assert flags == {"--output", "--resume", "--include", "--exclude", "--repeat", "--rerun"}
     keys = {key for keys in KEYS.values() for key, about in keys.items() if about.path}
     assert keys == {"study", "output", "setup", "python", "local", "script", "template"}
     folders = {name for name, flag in FLAGS.items() if flag.example in ("PATH", "DIR")}
