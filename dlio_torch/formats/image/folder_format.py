@@ -83,6 +83,10 @@ class ImageFolderFormat(Format):
         path = self.config.path
         return Path(path) if path is not None and Path(path).is_dir() else None
 
+    def generated_sizes(self, count: int) -> list[int]:
+        """Bytes of the files of the first generated images."""
+        return [len(self._images.encoded(sample)) for sample in range(count)]
+
     def specs(self) -> list[ArraySpec]:
         return list(self._specs)
 

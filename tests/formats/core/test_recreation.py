@@ -14,12 +14,13 @@ from format_configs import CONFIGS
 from observed_calls import array, observed
 from optional_parts import formats
 
-from dlio_torch.config.schema import DatasetConfig
+from dlio_torch.config.schema import Config, DatasetConfig
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.data_description import DataDescription
 from dlio_torch.formats.core.inspection import Inspection, inspect_path
 from dlio_torch.formats.core.recreation import ObservedReads, Recreation, recreation
 from dlio_torch.formats.core.registry import all_facts, create, facts, load_function
+from dlio_torch.formats.image.options import ImageConfig
 from dlio_torch.formats.testing.contract import write
 
 AS_DESCRIBED = "dlio_torch.formats.core.recreation:as_described"
@@ -162,6 +163,25 @@ def test_webdataset_images_as_large_as_the_existing_ones(tmp_path: Path) -> None
     assert [(item.name, item.shape) for item in result.fields] == [("cls", []), ("jpg", [64, 48, 3])]
     assert after.description.samples == 12
     assert sizes_agree(path, generated, 0.1)
+
+
+def test_images_have_the_size_of_the_existing_ones_to_a_thousandth(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for number in range(8):
+        path = tmp_path / "images" / f"class{number % 2}" / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        image.fromarray(RNG.integers(0, 90, (96, 128, 3), np.uint8)).save(path, quality=90)
+    files = sorted((tmp_path / "images").rglob("*.jpg"))
+    before = inspect_path(str(tmp_path / "images"))
+    result = recreation(before.format, before.description, observed(files, [], 8, array("0", 3, 64, 64)))
+    options = ImageConfig(**result.options)
+    generated = create(DatasetConfig(format=before.format, image=options, **result.dataset), Config().seed)
+    folder = tmp_path / "new"
+    folder.mkdir()
+    sizes = [write(generated, folder / f"{number}.jpg", number, 1).stat().st_size for number in range(32)]
+    mean = np.mean([path.stat().st_size for path in files])
+    assert abs(np.mean(sizes) - mean) < mean / 1000
+    assert (options.width_mean, options.height_mean, options.size) == (128, 96, 64)
 
 
 def test_npz_archives_with_compressed_members(tmp_path: Path) -> None:
