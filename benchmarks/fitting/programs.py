@@ -57,6 +57,7 @@ PLAIN_PROGRAMS = (
     PlainProgram("csv_in_memory", workers=0, batch_size=64, other_batch_size=128),
     PlainProgram("dcp_checkpoints"),
     PlainProgram("distributed_sampler", workers=1, other_workers=2, ranks=2),
+    PlainProgram("evaluation_loop", workers=0, batch_size=4, other_batch_size=8),
     PlainProgram("hand_written_loop", workers=1, batch_size=16, other_workers=None, other_batch_size=32),
 )
 

@@ -158,6 +158,14 @@ def end_checkpoint_process() -> None:
     executor._CHECKPOINT_PROCESS = None  # its destructor ends the process
 
 
+def checkpoint_process_id() -> int | None:
+    """Process id of this process; ``None``: it does not run, or the installed PyTorch does not tell."""
+    from torch.distributed.checkpoint import _async_process_executor as executor
+
+    running = getattr(executor, "_CHECKPOINT_PROCESS", None)
+    return getattr(getattr(running, "_save_process", None), "pid", None)
+
+
 def checkpoint_process_entry() -> Callable[..., object] | None:
     """The function that this process runs; ``None``: the installed PyTorch has none of this name."""
     from torch.distributed.checkpoint import _async_process_executor as executor

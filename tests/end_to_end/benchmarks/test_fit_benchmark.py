@@ -49,7 +49,7 @@ def test_rates_agree_where_the_median_ratio_is_within_a_tenth(rates: list[float]
 
 def test_programs_are_chosen_by_name() -> None:
     assert [program.name for program in chosen("npz_volumes,image_folder")] == ["npz_volumes", "image_folder"]
-    assert len(chosen("")) == 12
+    assert len(chosen("")) == 13
     with pytest.raises(ConfigError, match="--programs nonesuch: there is no such program"):
         chosen("nonesuch")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ class Gate:
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     gate = Gate()
-    monkeypatch.setitem(BUILTIN, "torch_save", PATH)
+    monkeypatch.setitem(BUILTIN, "torch_save", replace(BUILTIN["torch_save"], target=PATH))
     monkeypatch.setattr(BackgroundSaver, "gate", staticmethod(gate))
     return gate
 

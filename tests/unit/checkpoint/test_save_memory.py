@@ -5,8 +5,10 @@ from __future__ import annotations
 import mmap
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 
+import background_saver
 import pytest
 from background_saver import PATH, BackgroundSaver
 from checkpointers import checkpointer
@@ -76,11 +78,12 @@ def test_a_process_that_has_ended_holds_nothing() -> None:
 
 @needs_status
 def test_a_checkpointer_samples_when_the_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(BUILTIN, "torch_save", PATH)
+    monkeypatch.setitem(BUILTIN, "torch_save", replace(BUILTIN["torch_save"], target=PATH))
     written = threading.Event()
     monkeypatch.setattr(BackgroundSaver, "gate", staticmethod(lambda folder, step: written.wait(60)))
     others = iter([[], [os.getpid()]])  # a process that saves appears after the begin of the save
-    monkeypatch.setattr(BackgroundSaver, "processes", lambda self: next(others), raising=False)
+    in_processes = type("SaverInProcesses", (BackgroundSaver,), {"processes": lambda self: next(others)})
+    monkeypatch.setattr(background_saver, "BackgroundSaver", in_processes)
     saves = checkpointer(CheckpointConfig(layout="torch_save", every_steps=1, state_bytes=4096), tmp_path)
     saves.save(1)
     written.set()

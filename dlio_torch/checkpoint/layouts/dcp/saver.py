@@ -24,7 +24,7 @@ from dlio_torch.checkpoint.layouts.dcp.save_process import SaveProcess, ignore_e
 from dlio_torch.checkpoint.layouts.dcp.timed_files import TimedFileSystem
 from dlio_torch.checkpoint.layouts.process_groups import SaveGroups
 from dlio_torch.checkpoint.save_times import RestoreTimes, SaveTimes
-from dlio_torch.environment.private_names import forget_save_plans
+from dlio_torch.environment.private_names import checkpoint_process_id, forget_save_plans
 from dlio_torch.errors import DlioError, PreconditionError
 
 _ERRORS = (OSError, RuntimeError, ValueError, AssertionError, CheckpointException)
@@ -95,6 +95,11 @@ class DcpSaver:
         if self._running is not None:
             self._running.ended.wait()
             self._take_ended()
+
+    def processes(self) -> Sequence[int]:
+        """PyTorch's process for saves, once the first save has started it."""
+        pid = checkpoint_process_id() if self._process is not None else None
+        return () if pid is None else (pid,)
 
     def discard(self, step: int) -> None:
         rank_files.delete(self._folder(step), self._rank)

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from advice_data import evidence
 
-from dlio_torch.analysis.advice import checkpoint_rules
 from dlio_torch.analysis.advice.advise import advise
 from dlio_torch.analysis.advice.evidence import Evidence
 from dlio_torch.checkpoint.goodput import Goodput, figures
-
-
-@dataclass(frozen=True)
-class LayoutWithOptions:
-    """A layout that saves in the background, and with several threads."""
-
-    options: frozenset[str] = frozenset({"async_save", "thread_count"})
-
+from dlio_torch.checkpoint.registry import BUILTIN
 
 PARTS = {
     "stall_s": {"mean": 0.05},
@@ -35,7 +27,9 @@ SAVED = {"shares__checkpoint": 0.3, "checkpoints__measured": 4, "checkpoints__du
 
 @pytest.fixture
 def in_background(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint_rules, "layout_of", lambda name: LayoutWithOptions())
+    """A layout that saves in the background, and with several threads."""
+    options = frozenset({"async_save", "thread_count"})
+    monkeypatch.setitem(BUILTIN, "torch_save", replace(BUILTIN["torch_save"], options=options))
 
 
 def saving(options: dict[str, Any] | None = None, **figures: Any) -> Evidence:

@@ -87,7 +87,7 @@ def test_no_section_without_saves_and_restores() -> None:
 
 
 def test_the_page_of_a_run_with_saves_in_the_background(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(BUILTIN, "torch_save", PATH)
+    monkeypatch.setitem(BUILTIN, "torch_save", replace(BUILTIN["torch_save"], target=PATH))
     options = ["checkpoint=torch_save", "checkpoint.state_bytes=64KiB", "checkpoint.every_steps=2", "train.epochs=2"]
     folders = [f"dataset.root={tmp_path}/data", f"output.dir={tmp_path}/run", "output.progress=false"]
     assert cli.main(["recipe=minimal", "scale=tiny", *options, *folders]) == 0
