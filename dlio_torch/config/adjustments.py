@@ -83,21 +83,36 @@ def _replace_sources(sources: dict[str, str], parts: Collection[str], key: str, 
 
 def _workers_or_threads(config: Config, sources: dict[str, str]) -> tuple[Config, list[str]]:
     loader = config.loader
+    if not loader.num_workers and sources["loader.num_workers"] == COMMAND_LINE:
+        return _turned_off(config, sources, _NO_WORKERS, "loader.num_workers=0")
     if not (loader.num_workers and loader.read_threads):
         return config, []
     given = [key for key in ("loader.num_workers", "loader.read_threads") if sources[key] == COMMAND_LINE]
     if len(given) != 1:
         return config, []
-    if given == ["loader.num_workers"]:
-        off: dict[str, Any] = {"read_threads": 0}
-    else:
-        off = {"num_workers": 0, "prefetch_factor": None, "persistent_workers": False}
-    off = {name: value for name, value in off.items() if sources[f"loader.{name}"] != COMMAND_LINE}
-    notes = []
-    for name, value in off.items():
-        notes.append(f"loader.{name} {getattr(loader, name)} -> {value}, because {given[0]} is set on the command line")
-        sources[f"loader.{name}"] = f"turned off by {given[0]} (command line)"
-    return replace(config, loader=replace(loader, **off)), notes
+    off = {"read_threads": 0} if given == ["loader.num_workers"] else _NO_WORKERS
+    return _turned_off(config, sources, off, given[0])
+
+
+def _turned_off(
+    config: Config, sources: dict[str, str], off: Mapping[str, Any], cause: str
+) -> tuple[Config, list[str]]:
+    """Resets options of ``loader`` that the command line does not set, because of one that it sets.
+
+    Args:
+        config: as composed.
+        sources: source of each value; updated.
+        off: options and their values without effect.
+        cause: the setting of the command line.
+    """
+    loader, notes = config.loader, []
+    kept = {name: value for name, value in off.items() if sources[f"loader.{name}"] != COMMAND_LINE}
+    for name, value in kept.items():
+        before = getattr(loader, name)
+        if before != value:
+            notes.append(f"loader.{name} {before} -> {value}, because {cause} is set on the command line")
+            sources[f"loader.{name}"] = f"turned off by {cause} (command line)"
+    return replace(config, loader=replace(loader, **kept)), notes
 
 
 def _decoupled(config: Config, sources: dict[str, str], scaled: Collection[str]) -> tuple[Config, list[str]]:

@@ -26,6 +26,22 @@ def test_reader_threads_replace_the_recipes_workers(tmp_path: Path) -> None:
     assert found.adjusted
 
 
+def test_no_workers_leave_no_options_of_workers(tmp_path: Path) -> None:
+    recipe = tmp_path / "mine.yaml"
+    loader = "loader: {num_workers: 2, prefetch_factor: 3, persistent_workers: true, multiprocessing_context: spawn}"
+    recipe.write_text(f"defaults: [dataset: synthetic]\n{loader}\n", encoding="utf-8")
+    made = compose([f"recipe={recipe}", "loader.num_workers=0"], cwd=tmp_path)
+    loader_options = made.config.loader
+    assert (loader_options.prefetch_factor, loader_options.multiprocessing_context) == (None, None)
+    assert made.adjusted == [
+        "loader.prefetch_factor 3 -> None, because loader.num_workers=0 is set on the command line",
+        "loader.persistent_workers True -> False, because loader.num_workers=0 is set on the command line",
+        "loader.multiprocessing_context spawn -> None, because loader.num_workers=0 is set on the command line",
+    ]
+    with pytest.raises(ConfigError, match=r"prefetch_factor=4 \(command line\)"):
+        compose([f"recipe={recipe}", "loader.num_workers=0", "loader.prefetch_factor=4"], cwd=tmp_path)
+
+
 def test_both_asked_for_is_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="have no reader threads"):
         compose(["recipe=minimal", "loader.num_workers=2", "loader.read_threads=1"], cwd=tmp_path)
