@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import forked_programs
 import optional_parts
 import pytest
 from hypothesis import settings
@@ -37,6 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
         links = tempfile.TemporaryDirectory()
         config.add_cleanup(links.cleanup)
         optional_parts.hide(parts, Path(links.name))
+    forked_programs.install()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

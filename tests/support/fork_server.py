@@ -1,0 +1,143 @@
+"""Server process that forks the programs of tests: ``python -m dlio_torch`` with torch already imported.
+
+Run by :mod:`forked_programs` as a child of the test process.  The server imports packages and nothing of dlio_torch,
+so that a program runs its own imports of dlio_torch, and forks only while it has a single thread.
+
+The first process of a fork ends at once: the second becomes a child of the test process, which asks to be the parent
+of orphans for that moment.  So the test process waits for the program, and sends signals to it, as to any child.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import io
+import os
+import pickle
+import resource
+import runpy
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+PACKAGES = (
+    "torch", "torch.utils.data", "torch.distributed", "torch.profiler", "torchdata.stateful_dataloader",
+    "torchdata.nodes", "numpy", "pandas", "h5py", "omegaconf", "psutil", "rich.progress", "rich.table",
+)  # fmt: skip
+ROOM = 4096
+"""Bytes of the command line of the server, whose memory takes the command lines of programs."""
+
+
+def serve(tests: socket.socket) -> dict[str, Any]:
+    """Forks for each request until the test process ends; returns the request in each program.
+
+    Args:
+        tests: the server's end of a connection that keeps messages apart.
+    """
+    for name in PACKAGES:
+        with contextlib.suppress(Exception):  # absent, or hidden from the tests
+            importlib.import_module(name)
+    gc.freeze()  # the memory of the packages stays shared
+    tests.send(b"ready")
+    while True:
+        try:
+            message, descriptors, _, _ = socket.recv_fds(tests, 1 << 20, 64)
+        except OSError:
+            os._exit(0)
+        if not message:
+            os._exit(0)
+        pid = _fork_orphan()
+        if pid == 0:
+            tests.close()
+            return {**pickle.loads(message), "descriptors": descriptors}
+        tests.send(str(pid).encode())
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _fork_orphan() -> int:
+    """Fork a process whose parent has ended; returns 0 there, and its number here when it has its new parent."""
+    reading, writing = os.pipe()
+    between = os.fork()
+    if between == 0:
+        parent = os.getpid()
+        pid = os.fork()
+        if pid:
+            os.write(writing, str(pid).encode())
+            os._exit(0)
+        os.close(reading)
+        os.close(writing)
+        while os.getppid() == parent:
+            os.sched_yield()
+        return 0
+    os.close(writing)
+    os.waitpid(between, 0)
+    pid = int(os.read(reading, 32))
+    os.close(reading)
+    return pid
+
+
+def become(request: dict[str, Any]) -> None:
+    """Take over what the test process gives a program: descriptors, folder, environment, limits, arguments."""
+    for name, limits in request["limits"].items():
+        if resource.getrlimit(name) != limits:
+            resource.setrlimit(name, limits)
+    os.sched_setaffinity(0, request["cpus"])
+    os.umask(request["umask"])
+    if request["new_session"]:
+        os.setsid()
+    _place(request["descriptors"], request["numbers"])
+    os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["env"])
+    _show(request["command"])
+    sys.orig_argv = request["command"]
+    sys.argv = ["-m", *request["command"][3:]]
+    sys.path[0] = os.getcwd()
+    _open_streams()
+    for name in ("numpy.random", "torch"):  # a process seeds its generators by chance; a fork only Python's own
+        if name in sys.modules:
+            sys.modules[name].seed()
+
+
+def _place(given: list[int], numbers: list[int]) -> None:
+    """Make the descriptors ``given`` have the ``numbers``; nothing else stays open."""
+    free = max([*given, *numbers, 2]) + 1
+    for offset, descriptor in enumerate(given):
+        os.dup2(descriptor, free + offset)
+    os.closerange(0, free)
+    for offset, number in enumerate(numbers):
+        os.dup2(free + offset, number)
+    for offset in range(len(given)):
+        os.close(free + offset)
+
+
+def _show(command: list[str]) -> None:
+    """Write the command line to where ``ps`` reads it: the memory of that of the server."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    start, end = int(fields[45]), int(fields[46])
+    text = b"\0".join(map(os.fsencode, command)) + b"\0"
+    if len(text) < end - start:
+        ctypes.memset(start, 0, end - start)
+        ctypes.memmove(start, text, len(text))
+
+
+def _open_streams() -> None:
+    """Open the standard streams as a new interpreter does."""
+    for number, name, mode in (0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w"):
+        errors = "backslashreplace" if name == "stderr" else "strict"
+        buffered = open(number, mode + "b", closefd=False)  # noqa: SIM115 (it stays open)
+        lines = name == "stderr" or buffered.isatty()
+        stream = io.TextIOWrapper(buffered, encoding="utf-8", errors=errors, line_buffering=lines)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+if __name__ == "__main__":
+    with socket.socket(fileno=int(sys.argv[1])) as _end:
+        _request = serve(_end)
+    become(_request)
+    runpy.run_module("dlio_torch", run_name="__main__", alter_sys=True)
