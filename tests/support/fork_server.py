@@ -81,7 +81,10 @@ def _fork_orphan() -> int:
 
 
 def become(request: dict[str, Any]) -> None:
-    """Take over what the test process gives a program: descriptors, folder, environment, limits, arguments."""
+    """Take over what the test process gives a program: descriptors, folder, environment, limits, arguments.
+
+    The last descriptor is a pipe on which the test process waits until all of it is done.
+    """
     for name, limits in request["limits"].items():
         if resource.getrlimit(name) != limits:
             resource.setrlimit(name, limits)
@@ -89,7 +92,8 @@ def become(request: dict[str, Any]) -> None:
     os.umask(request["umask"])
     if request["new_session"]:
         os.setsid()
-    _place(request["descriptors"], request["numbers"])
+    *given, started = request["descriptors"]
+    started = _place(given, request["numbers"], started)
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
@@ -101,18 +105,23 @@ def become(request: dict[str, Any]) -> None:
     for name in ("numpy.random", "torch"):  # a process seeds its generators by chance; a fork only Python's own
         if name in sys.modules:
             sys.modules[name].seed()
+    os.write(started, b"1")
+    os.close(started)
 
 
-def _place(given: list[int], numbers: list[int]) -> None:
-    """Make the descriptors ``given`` have the ``numbers``; nothing else stays open."""
-    free = max([*given, *numbers, 2]) + 1
-    for offset, descriptor in enumerate(given):
+def _place(given: list[int], numbers: list[int], kept: int) -> int:
+    """Make the descriptors ``given`` have the ``numbers``; nothing else stays open but ``kept``, whose new number is
+    returned.
+    """
+    free = max([*given, *numbers, kept, 2]) + 1
+    os.dup2(kept, free, inheritable=False)
+    for offset, descriptor in enumerate(given, start=1):
         os.dup2(descriptor, free + offset)
     os.closerange(0, free)
-    for offset, number in enumerate(numbers):
+    for offset, number in enumerate(numbers, start=1):
         os.dup2(free + offset, number)
-    for offset in range(len(given)):
         os.close(free + offset)
+    return free
 
 
 def _show(command: list[str]) -> None:
@@ -127,11 +136,12 @@ def _show(command: list[str]) -> None:
 
 def _open_streams() -> None:
     """Open the standard streams as a new interpreter does."""
+    unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
     for number, name, mode in (0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w"):
         errors = "backslashreplace" if name == "stderr" else "strict"
         buffered = open(number, mode + "b", closefd=False)  # noqa: SIM115 (it stays open)
         lines = name == "stderr" or buffered.isatty()
-        stream = io.TextIOWrapper(buffered, encoding="utf-8", errors=errors, line_buffering=lines)
+        stream = io.TextIOWrapper(buffered, "utf-8", errors, line_buffering=lines, write_through=unbuffered)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
 

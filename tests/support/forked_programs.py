@@ -69,13 +69,17 @@ class _Server:
     def start(self, request: dict[str, Any], descriptors: list[int]) -> int:
         """Start a program; returns its process number."""
         prctl = ctypes.CDLL(None).prctl
-        with self._lock:
+        reading, writing = os.pipe()
+        with open(reading, "rb") as started, self._lock:
             prctl(_SUBREAPER, 1, 0, 0, 0)
             try:
-                socket.send_fds(self.connection, [pickle.dumps(request)], descriptors)
-                return int(self.connection.recv(32))
+                socket.send_fds(self.connection, [pickle.dumps(request)], [*descriptors, writing])
+                pid = int(self.connection.recv(32))
             finally:
                 prctl(_SUBREAPER, 0, 0, 0, 0)
+                os.close(writing)
+            started.read()
+        return pid
 
     def close(self) -> None:
         self.connection.close()
@@ -120,7 +124,7 @@ def _server_for(given: Mapping[str, Any]) -> _Server | None:
     if any(name == "LD_PRELOAD" for name, _ in early):
         return None
     if early not in _servers:
-        if len(_servers) == _MOST_SERVERS:
+        if len(_servers) >= _MOST_SERVERS:
             return None
         _servers[early] = _Server(env)
     return _servers[early]
