@@ -39,8 +39,13 @@ def library_names(source_dir: Path = SOURCE_DIR) -> list[str]:
     return sorted(path.stem for path in source_dir.glob("*.c"))
 
 
-def library_file_name(name: str, source_dir: Path = SOURCE_DIR) -> str:
-    """File name of library ``name`` for the current sources and this type of machine.
+def library_file_name(name: str, source_dir: Path = SOURCE_DIR, machine: str | None = None) -> str:
+    """File name of library ``name`` for the current sources.
+
+    Args:
+        name: stem of the C file.
+        source_dir: where the C files lie.
+        machine: type of processor as the system names it, ``aarch64`` for example; None: this one's.
 
     Raises:
         FileNotFoundError: there is no ``<name>.c``.
@@ -48,7 +53,7 @@ def library_file_name(name: str, source_dir: Path = SOURCE_DIR) -> str:
     digest = hashlib.sha256(" ".join((*FLAGS, *LIBRARIES)).encode())
     for path in (source_dir / f"{name}.c", *sorted(source_dir.glob("*.h"))):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return f"{name}-{digest.hexdigest()[:16]}-{platform.machine()}.so"
+    return f"{name}-{digest.hexdigest()[:16]}-{machine or platform.machine()}.so"
 
 
 def find_compiler() -> list[str] | None:

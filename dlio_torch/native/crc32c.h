@@ -7,6 +7,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #define CRC32C_POLYNOMIAL 0x82F63B78u /* its bits reversed */
 #define CRC32C_BLOCK 1024             /* bytes of one of the three */
@@ -36,7 +39,8 @@ __attribute__((constructor)) static void crc32c_prepare(void)
             crc32c_behind[place][byte] = crc;
         }
 #if defined(__x86_64__)
-    crc32c_in_hardware = __builtin_cpu_supports("sse4.2");
+    unsigned ax, bx, cx = 0, dx;
+    crc32c_in_hardware = __get_cpuid(1, &ax, &bx, &cx, &dx) && cx & 1u << 20; /* SSE 4.2 */
 #endif
 }
 
@@ -69,22 +73,35 @@ static uint64_t crc32c_moved(uint64_t crc)
            crc32c_behind[3][crc >> 24 & 0xFF];
 }
 
-__attribute__((target("sse4.2"))) static uint32_t crc32c_by_processor(uint32_t crc, const uint8_t *data, size_t length)
+/* As assembly: compilers offer the instruction as a function under different conditions. */
+static inline uint64_t crc32c_step(uint64_t sum, uint64_t word)
+{
+    __asm__("crc32q %1, %0" : "+r"(sum) : "r"(word));
+    return sum;
+}
+
+static inline uint32_t crc32c_step_byte(uint32_t sum, uint8_t byte)
+{
+    __asm__("crc32b %1, %0" : "+r"(sum) : "q"(byte));
+    return sum;
+}
+
+static uint32_t crc32c_by_processor(uint32_t crc, const uint8_t *data, size_t length)
 {
     uint64_t sum = crc;
     for (; length >= 3 * CRC32C_BLOCK; data += 3 * CRC32C_BLOCK, length -= 3 * CRC32C_BLOCK) {
         uint64_t second = 0, third = 0;
         for (size_t i = 0; i < CRC32C_BLOCK; i += 8) {
-            sum = __builtin_ia32_crc32di(sum, crc32c_word(data + i));
-            second = __builtin_ia32_crc32di(second, crc32c_word(data + CRC32C_BLOCK + i));
-            third = __builtin_ia32_crc32di(third, crc32c_word(data + 2 * CRC32C_BLOCK + i));
+            sum = crc32c_step(sum, crc32c_word(data + i));
+            second = crc32c_step(second, crc32c_word(data + CRC32C_BLOCK + i));
+            third = crc32c_step(third, crc32c_word(data + 2 * CRC32C_BLOCK + i));
         }
         sum = crc32c_moved(crc32c_moved(sum) ^ second) ^ third;
     }
     for (; length >= 8; data += 8, length -= 8)
-        sum = __builtin_ia32_crc32di(sum, crc32c_word(data));
+        sum = crc32c_step(sum, crc32c_word(data));
     while (length-- > 0)
-        sum = __builtin_ia32_crc32qi((uint32_t)sum, *data++);
+        sum = crc32c_step_byte((uint32_t)sum, *data++);
     return (uint32_t)sum;
 }
 #endif

@@ -6,7 +6,9 @@
  * zero is never drawn, and four counters go through the rounds side by side, whose multiplications overlap.
  */
 
+#ifndef __clang__ /* which vectorises these loops at any level */
 #pragma GCC optimize("O3")
+#endif
 
 #include <stdint.h>
 #include <string.h>
