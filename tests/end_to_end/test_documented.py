@@ -11,12 +11,14 @@ import pytest
 from ranks import REPO
 
 import dlio_torch
+from benchmarks.harness.command import MEMBERS
 from dlio_torch.analysis import summary_figures
 from dlio_torch.commands.verbs import VERBS
 from dlio_torch.config.convert import convert
 from dlio_torch.config.fields import lookup, walk
 from dlio_torch.config.resources import shipped
 from dlio_torch.formats.core.registry import available
+from dlio_torch.iotrace.fidelity.measures import LIMITS
 from dlio_torch.study.verb_keys import KEYS
 
 PACKAGE = Path(dlio_torch.__file__).parent
@@ -86,6 +88,19 @@ def test_extras_of_the_pages_are_those_of_the_package() -> None:
     named = re.findall(r"extras? `(\w+)`", TEXT)
     assert named
     assert set(named) <= extras
+
+
+def test_every_benchmark_stands_in_its_page() -> None:
+    page = (REPO / "docs/benchmarks.md").read_text(encoding="utf-8")
+    assert [name for name in MEMBERS if f"`{name}`" not in page] == []
+
+
+def test_every_component_of_a_comparison_stands_in_its_page() -> None:
+    page = (REPO / "docs/tracing.md").read_text(encoding="utf-8")
+    rows = page.partition("| component |")[2].partition("\n\n")[0].splitlines()[2:]
+    cells = [re.split(r"(?<!\\)\|", row)[1:-1] for row in rows]
+    shown = {name: float(limit) for names, _, limit in cells for name in re.findall(r"`([^`]+)`", names)}
+    assert shown == LIMITS
 
 
 def test_modules_of_the_pages_are_there() -> None:
