@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
+import pytest
 from doc_pages import DOCS, README, blocks, links
+from page_commands import run_blocks
 
 TEXT = README.read_text(encoding="utf-8")
 
@@ -37,6 +40,16 @@ def test_its_links_lead_to_all_pages() -> None:
     assert set(DOCS) <= reached
 
 
-def test_the_output_of_the_first_command_is_shown() -> None:
+@pytest.mark.ranks
+def test_the_output_of_the_first_command_is_shown(tmp_path: Path) -> None:
     (output,) = re.findall(r"```sh\n[^`]*recipe=cosmic_tagger\n```\n\n```text\n(.*?)```", TEXT, re.DOTALL)
     assert output.startswith("cosmic_tagger, scale laptop, 1 rank\n")
+    assert re.search(r"\nResults: .*runs/cosmic_tagger/\d{8}-\d{6}\n$", output)
+    small = run_blocks(["python -m dlio_torch recipe=cosmic_tagger scale=tiny"], tmp_path, 500).stdout
+    assert figures(output) == figures(small)
+
+
+def figures(output: str) -> list[str]:
+    """Names of the figures of a run, less those that depend on the load of the machine."""
+    names = re.findall(r"^([a-z][a-z ]+[a-z])  +\S", output, re.MULTILINE)
+    return [name for name in names if name not in {"causes of waits", "compute time error", "storage limit"}]
