@@ -9,6 +9,9 @@ import pytest
 from doc_pages import DOCS, README, blocks, links
 from page_commands import run_blocks
 
+from dlio_torch import cli
+from dlio_torch.formats.core.registry import available
+
 TEXT = README.read_text(encoding="utf-8")
 
 
@@ -47,6 +50,25 @@ def test_the_output_of_the_first_command_is_shown(tmp_path: Path) -> None:
     assert re.search(r"\nResults: .*runs/cosmic_tagger/\d{8}-\d{6}\n$", output)
     small = run_blocks(["python -m dlio_torch recipe=cosmic_tagger scale=tiny"], tmp_path, 500).stdout
     assert figures(output) == figures(small)
+
+
+@pytest.mark.parametrize("verb", ["tune", "node", "checkpoint"])
+def test_commands_of_its_questions_have_a_plan(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    [command] = re.findall(rf"^\| [^|]*\? \| `({verb} [^`]*)` \|", TEXT, re.MULTILINE)
+    assert cli.main([*command.split(), "--dry-run"]) == 0
+    plan = "".join(capsys.readouterr())
+    assert plan.count("\n") > 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_its_format_is_that_of_the_page() -> None:
+    (excerpt,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    page = (README.parent / "docs/adding.md").read_text(encoding="utf-8").splitlines()
+    assert [line for line in excerpt.splitlines() if line not in page] == []
+    assert f"the {len(available())} formats" in TEXT
 
 
 def figures(output: str) -> list[str]:
