@@ -1,8 +1,8 @@
 """Runs the studies of `conf/study`, and compares them with what the papers published.
 
 Each study runs by `sweep study=NAME scale=laptop`, with its own repeats, one after another; use a machine on which
-nothing else runs.  `--document FILE` writes the results as Markdown: `docs/studies.md` was written so.  `--keep DIR`
-keeps the studies; finished ones in it are not run again.
+nothing else runs.  `--pages DIR` writes the results as Markdown, a page for each study and an overview:
+`docs/published_studies` was written so.  `--keep DIR` keeps the studies; finished ones in it are not run again.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+import textwrap
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -37,16 +38,19 @@ NAME = "published_studies"
 STUDIES = Path(__file__).parents[1] / "conf" / "study"
 VERDICTS: tuple[str, ...] = get_args(Verdict)
 _QUICK = "prefetch_cache"
+_OVERVIEW = "index.md"
+_LINE = 120
 _PREFACE = """\
-# The papers' studies on another machine
+# Published studies, repeated
 
-The papers that dlio_torch implements tune options and publish what that gained.  `conf/study/` holds {studies}
-of them: the published points, the sentences, and where both are from.  This page shows what they give here, next to
-what was published.  It is written by `python -m benchmarks published_studies --document docs/studies.md`.
+Papers about the I/O of deep learning tune options and publish the gain. `conf/study/` holds {studies} of
+theirs: the published points, the sentences, and the sources of both. These pages set the published results next to
+those of one small machine. `python -m benchmarks published_studies --pages docs/published_studies` writes them;
+[Studies](../studies.md#published-studies) says how to run one.
 
-The papers measured on Theta with Lustre; this is one small machine.  So only shapes can agree: which setting is the
-best, where a plateau begins, by what factor a change helps.  A verdict says whether the measured points follow the
-published words beyond the noise of the repeats:
+The papers measured on Theta with Lustre. Therefore only shapes can agree: the best setting, the beginning of a plateau,
+the factor by which a change helps. A verdict says whether the measured points follow the published words beyond the
+noise of the repeats:
 
 | verdict | meaning |
 |---|---|
@@ -57,13 +61,13 @@ published words beyond the noise of the repeats:
 | cannot be told | the points that decide were measured once |
 | not measured | a point that the sentence needs is missing |
 
-Where the verdict is not "agrees", the paragraphs "What to know about it" give the reason as far as it is known: labels
-that did not mean what they say, an analyser that counts short calls as long ones, scatter larger than the gain that is
-claimed; or, here, two cores instead of 64, and a local disk instead of a busy parallel file system.  They are the
-remarks of the study files.
+Two settings differ beyond noise only if their repeats do not overlap. The rate of a virtual machine's disk varies from
+run to run, so that there a factor of 2 or 3 can lie within noise.
 
-Two settings differ beyond noise only where their repeats do not overlap: on a disk whose rate varies from run to run,
-as that of a virtual machine does, a factor of 2 or 3 can lie within noise.
+Where the verdict is not "agrees", the section "What to know about it" of a study gives the reason as far as it is
+known. Reasons in the publications are labels that did not mean what they say, an analyser that counts short calls as
+long ones, and scatter larger than the claimed gain. Reasons here are two cores instead of 64, and a local disk instead
+of a busy parallel file system.
 
 Measured on: {machine}.
 """
@@ -90,7 +94,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--studies", metavar="NAME,...", default="", help="studies to run; without it all of them")
     parser.add_argument("--scale", default="laptop", help="scale of the studies (laptop)")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the studies in this folder, and use those in it")
-    parser.add_argument("--document", type=Path, metavar="FILE", help="write the results to this Markdown file")
+    parser.add_argument("--pages", type=Path, metavar="DIR", help="write the results as Markdown pages to this folder")
 
 
 def run(arguments: Namespace) -> Iterator[Part]:
@@ -107,8 +111,10 @@ def run(arguments: Namespace) -> Iterator[Part]:
                 continue
             finished.append(read(name, directory))
             yield Table(NAME, list(verdict_rows(finished[-1])), "Published figures and sentences, and their verdicts.")
-    if arguments.document is not None and finished:
-        replace_text(arguments.document, document(finished))
+    if arguments.pages is not None and finished:
+        arguments.pages.mkdir(parents=True, exist_ok=True)
+        for name, text in pages(finished).items():
+            replace_text(arguments.pages / name, text)
 
 
 def measure(name: str, scale: str, directory: Path, data: Path, repeats: int | None) -> str:
@@ -135,35 +141,44 @@ def verdict_rows(done: Finished) -> Iterator[Row]:
         yield {"study": done.name, "published": statement.text, "verdict": statement.verdict, "why": statement.words}
 
 
-def document(finished: Sequence[Finished]) -> str:
-    """The results of studies as Markdown."""
+def pages(finished: Sequence[Finished]) -> dict[str, str]:
+    """The results of studies as Markdown: an overview, and a page for each study, by the names of their files."""
     environment = next((done.page.environment for done in finished if done.page.environment), {})
     preface = _PREFACE.format(studies=counted(len(finished), "study", "studies"), machine=place(environment))
-    return "\n".join([preface, *_overview(finished), *(line for done in finished for line in _chapter(done))])
+    overview = "\n".join([preface, *_overview(finished), ""])
+    return {_OVERVIEW: overview} | {f"{done.name}.md": "\n".join([*_page(done), ""]) for done in finished}
 
 
 def _overview(finished: Sequence[Finished]) -> Iterator[str]:
-    yield "## Overview\n"
+    yield "## Verdicts\n"
     yield from _table(
         ("study", *VERDICTS),
         (
-            (f"[{done.name}](#{done.name})", *(str(verdicts[verdict] or "") for verdict in VERDICTS))
+            (f"[{done.name}]({done.name}.md)", *(str(verdicts[verdict] or "") for verdict in VERDICTS))
             for done in finished
             for verdicts in [Counter(statement.verdict for statement in done.page.statements)]
         ),
     )
 
 
-def _chapter(done: Finished) -> Iterator[str]:
+def _page(done: Finished) -> Iterator[str]:
     study, page = done.study, done.page
-    yield f'\n<a id="{done.name}"></a>\n\n## {study.title}\n'
-    yield f"{page.description}\n"
-    yield f"Run by `python -m dlio_torch sweep study={done.name} repeats={study.repeats}`.\n"
+    yield f"# {study.title}\n"
+    yield f"{_filled(page.description)}\n"
+    yield f"Run by `python -m dlio_torch sweep study={done.name} repeats={study.repeats}`."
+    yield f"[Published studies]({_OVERVIEW}) explains the verdicts.\n"
+    yield "## Published and measured\n"
     yield from _table(("published", "verdict", "measured", "source"), _statements(page))
-    yield "\n**What to know about it.** " + "\n\n".join(page.remarks) + "\n"
+    yield "\n## What to know about it\n"
+    yield from (f"{_filled(remark)}\n" for remark in page.remarks)
+    yield "## Points\n"
     yield "Medians, and for the first figure the smallest and largest repeat:\n"
     yield from _table(_heads(study), _settings(done))
-    yield from (f"\n{warning}" for warning in page.warnings)
+    yield from (f"\n{_filled(warning)}" for warning in page.warnings)
+
+
+def _filled(text: str) -> str:
+    return textwrap.fill(text, _LINE, break_long_words=False, break_on_hyphens=False)
 
 
 def _statements(page: StudyData) -> Iterator[tuple[str, ...]]:

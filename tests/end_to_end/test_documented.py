@@ -1,4 +1,4 @@
-"""README, messages, ``explain`` and the schema speak of the same things by the same names."""
+"""README, pages, messages, ``explain`` and the schema speak of the same things by the same names."""
 
 from __future__ import annotations
 
@@ -11,22 +11,34 @@ import pytest
 from ranks import REPO
 
 import dlio_torch
+from benchmarks.harness.command import MEMBERS
 from dlio_torch.analysis import summary_figures
 from dlio_torch.commands.verbs import VERBS
 from dlio_torch.config.convert import convert
 from dlio_torch.config.fields import lookup, walk
 from dlio_torch.config.resources import shipped
 from dlio_torch.formats.core.registry import available
+from dlio_torch.iotrace.fidelity.measures import LIMITS
 from dlio_torch.study.verb_keys import KEYS
 
 PACKAGE = Path(dlio_torch.__file__).parent
-README = (REPO / "README.md").read_text(encoding="utf-8")
+PAGES = [REPO / "README.md", *sorted((REPO / "docs").rglob("*.md"))]
+TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 GROUPS = sorted({option.path[0] for option in walk() if len(option.path) > 1})
 OPTION = re.compile(rf"(?<![\w./-])((?:{'|'.join(GROUPS)})(?:\.[a-z_][a-z_0-9]*)+)(?:=([\w.:/-]+))?")
 # Names of files, and what summary.json holds beside numbers.
-FILES = re.compile(r"\.(py|h5|json|gz|csv|yaml|ckpt|safetensors)$")
+FILES = re.compile(r"\.(py|h5|json|gz|csv|yaml|ckpt|safetensors|bin|zarr|md|sum)$")
 WORDS = ("train.why", "cache.warnings", "cache.fits_in_memory", "storage.cached", "storage.pattern")
 OF_A_STUDY = ("train.bytes_per_s",)  # figures that its page makes of others
+OF_DLIO = ("mode", "num_checkpoints_write", "time_between_checkpoints")  # of its workload files, group checkpoint
+OF_DLIO_MODELS = ("model_datatype", "optimizer_datatype", "parallelism", "transformer")
+ELSEWHERE = {
+    *(f"checkpoint.{name}" for name in OF_DLIO),
+    *(f"model.{name}" for name in OF_DLIO_MODELS),
+    "model.encoder.weight",  # a tensor
+    "loader.num_worker",  # the mistake in the example of an error
+}
+"""Names of the pages that are none of the tool's."""
 
 
 def is_figure(name: str) -> bool:
@@ -42,44 +54,57 @@ def options(text: str) -> Iterator[tuple[str, str]]:
             yield name, value
 
 
-def test_options_of_the_readme_are_options_with_values_that_they_take() -> None:
-    found = set(options(README))
+def test_options_of_the_pages_are_options_with_values_that_they_take() -> None:
+    found = set(options(TEXT))
     assert len(found) > 40
     for name, value in found:
-        assert lookup(name.split(".")) is not None or is_figure(name), name
+        assert lookup(name.split(".")) is not None or is_figure(name) or name in ELSEWHERE, name
         option = lookup(name.split("."))
         if value and option is not None:
-            convert(value.rstrip("."), option)  # raises where it does not fit
+            convert(value.rstrip(".:"), option)  # raises where it does not fit
 
 
-def test_fragments_of_the_readme_are_there() -> None:
+def test_fragments_of_the_pages_are_there() -> None:
     groups = [path.name for path in (shipped() / "conf").iterdir() if path.is_dir()]
-    found = set(re.findall(rf"(?<![\w.-])({'|'.join(groups)})=([a-z_0-9]+)\b", README))
+    found = set(re.findall(rf"(?<![\w.-])({'|'.join(groups)})=([a-z_0-9]+)\b", TEXT))
     assert len(found) > 15
     for group, choice in found:
         if choice not in KEYS.get(group, ()):
             assert (shipped() / "conf" / group / f"{choice}.yaml").is_file(), f"{group}={choice}"
 
 
-def test_every_verb_recipe_and_format_stands_in_the_readme() -> None:
+def test_every_verb_recipe_and_format_stands_in_the_pages() -> None:
     recipes = {path.stem for path in (shipped() / "recipes").glob("*.yaml")} - {"self_test"}
     for name in [*VERBS, *recipes, *available()]:
-        assert re.search(rf"[`\s/=]{re.escape(name)}[`\s,]", README), name
+        assert re.search(rf"[`\s/=]{re.escape(name)}[`\s,]", TEXT), name
 
 
-def test_extras_of_the_readme_are_those_of_the_package() -> None:
+def test_extras_of_the_pages_are_those_of_the_package() -> None:
     text = (REPO / "pyproject.toml").read_text(encoding="utf-8")
     optional = text.partition("[project.optional-dependencies]")[2].partition("\n[")[0]
     extras = set(re.findall(r"^(\w+) = \[", optional, re.MULTILINE))
     for name in extras:
-        assert re.search(rf"[`\[,]{name}[`\],]", README), name
-    named = re.findall(r"extras? `(\w+)`", README)
+        assert re.search(rf"[`\[,]{name}[`\],]", TEXT), name
+    named = re.findall(r"extras? `(\w+)`", TEXT)
     assert named
     assert set(named) <= extras
 
 
-def test_modules_of_the_readme_are_there() -> None:
-    tree = README.partition("dlio_torch/\n  cli.py")[2].partition("```")[0]
+def test_every_benchmark_stands_in_its_page() -> None:
+    page = (REPO / "docs/benchmarks.md").read_text(encoding="utf-8")
+    assert [name for name in MEMBERS if f"`{name}`" not in page] == []
+
+
+def test_every_component_of_a_comparison_stands_in_its_page() -> None:
+    page = (REPO / "docs/tracing.md").read_text(encoding="utf-8")
+    rows = page.partition("| component |")[2].partition("\n\n")[0].splitlines()[2:]
+    cells = [re.split(r"(?<!\\)\|", row)[1:-1] for row in rows]
+    shown = {name: float(limit) for names, _, limit in cells for name in re.findall(r"`([^`]+)`", names)}
+    assert shown == LIMITS
+
+
+def test_modules_of_the_pages_are_there() -> None:
+    tree = TEXT.partition("dlio_torch/\n  cli.py")[2].partition("```")[0]
     for line in tree.splitlines()[1:]:
         folder = re.match(r"  (\w+/)", line)
         for name in re.findall(r"(?<![\w/])(\w+\.py)\b", line):

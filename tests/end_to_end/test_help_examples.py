@@ -16,7 +16,7 @@ from dlio_torch.commands.command_line import FLAGS
 from dlio_torch.commands.verbs import VERBS
 
 DRY = ("sweep", "tune", "headspace", "node")  # they take minutes: their plans are made
-ELSEWHERE = ("doctor", "predict", "run", "generate", "compare", "import-dlio", "trace")  # README has the same
+ELSEWHERE = ("doctor", "predict", "run", "generate", "compare", "import-dlio", "trace")  # pages of docs/ have the same
 PROGRAM = """
 import numpy, torch
 class Arrays(torch.utils.data.Dataset):

@@ -51,16 +51,3 @@ def test_the_commands_of_the_page_work(tmp_path: Path) -> None:
     table = PAGE[PAGE.index("## The JSON of `inspect`") :]
     named = {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
     assert named | {"schema", "version"} == set(keys)
-
-
-def test_the_readme_leads_to_the_pages() -> None:
-    readme = (REPO / "README.md").read_text(encoding="utf-8")
-    for page in re.findall(r"\(([\w/]+\.md)\)", readme):
-        assert (REPO / page).is_file(), page
-    assert "(docs/own_data.md)" in readme
-    assert "(docs/python_api.md)" in readme
-    titles = re.findall(r"^## (.*)", FORMATS, re.MULTILINE)
-    headings = {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
-    for page, anchor in re.findall(r"\(([\w./]+\.md)(?:#([\w-]+))?\)", PAGE):
-        assert (REPO / "docs" / page).resolve().is_file(), page
-        assert page != "data_formats.md" or anchor in headings, anchor

@@ -1,80 +1,77 @@
-"""Every command of README.md works, and CI runs its first two as they stand there."""
+"""README is short, its two commands are those of CI, and its links lead to all pages."""
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from ranks import REPO, clean_environ, need_horovod
+from doc_pages import DOCS, README, blocks, links
+from page_commands import run_blocks
 
-README = (REPO / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
-SET_UP, TEST, *TOUR = BLOCKS
-SHOWN = dict(re.findall(r"```sh\n([^`]*)```\n\n```text\n(.*?)```", README, re.DOTALL))
-"""Output that follows a block of commands."""
-SMALL = "scale=tiny"
-"""Scale of the examples that verify or resume; all others are large enough for a verdict."""
-NOISE = {"compute time error", "storage limit"}
-"""Lines that depend on the load of the machine and on whether its storage was measured."""
+from dlio_torch import cli
+from dlio_torch.formats.core.registry import available
+
+TEXT = README.read_text(encoding="utf-8")
+
+
+def test_it_is_short() -> None:
+    assert len(TEXT.split()) <= 900
 
 
 def test_ci_runs_the_two_commands() -> None:
-    script = (REPO / ".ci" / "run").read_text(encoding="utf-8").splitlines()
-    for block in (SET_UP, TEST):
+    script = (README.parent / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+    commands = blocks(TEXT)
+    assert len(commands) == 2
+    for block in commands:
         (command,) = block.strip().splitlines()
         assert command in script
 
 
 def test_ci_hides_optional_parts_from_the_tests_that_need_them() -> None:
-    script = (REPO / ".ci" / "run").read_text(encoding="utf-8")
+    script = (README.parent / ".ci" / "run").read_text(encoding="utf-8")
     assert '\n.venv/bin/python -m pytest --without all -m "needs or horovod"\n' in script
 
 
+def test_its_links_lead_to_all_pages() -> None:
+    reached, waiting = set(), [README]
+    while waiting:
+        page = waiting.pop()
+        if page not in reached:
+            reached.add(page)
+            waiting += [target for target, _ in links(page) if target.suffix == ".md"]
+    assert set(DOCS) <= reached
+
+
 @pytest.mark.ranks
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("block", TOUR, ids=lambda block: block.splitlines()[0])
-def test_tour(block: str, tmp_path: Path) -> None:
-    if "horovodrun" in block:
-        need_horovod()
-    environ = clean_environ()
-    environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environ["PATH"]])
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", block],
-        cwd=tmp_path,
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
-    if SMALL not in block:
-        assert "too few steps" not in " ".join(done.stdout.split())
-    if block in SHOWN:
-        same_shape(SHOWN[block], done.stdout)
+def test_the_output_of_the_first_command_is_shown(tmp_path: Path) -> None:
+    (output,) = re.findall(r"```sh\n[^`]*recipe=cosmic_tagger\n```\n\n```text\n(.*?)```", TEXT, re.DOTALL)
+    assert output.startswith("cosmic_tagger, scale laptop, 1 rank\n")
+    assert re.search(r"\nResults: .*runs/cosmic_tagger/\d{8}-\d{6}\n$", output)
+    small = run_blocks(["python -m dlio_torch recipe=cosmic_tagger scale=tiny"], tmp_path, 500).stdout
+    assert figures(output) == figures(small)
 
 
-def test_the_output_of_a_run_is_shown() -> None:
-    assert "python -m dlio_torch recipe=minimal\n" in SHOWN
-    assert all(len(text.splitlines()) <= 20 for text in SHOWN.values())
+@pytest.mark.parametrize("verb", ["tune", "node", "checkpoint"])
+def test_commands_of_its_questions_have_a_plan(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    [command] = re.findall(rf"^\| [^|]*\? \| `({verb} [^`]*)` \|", TEXT, re.MULTILINE)
+    assert cli.main([*command.split(), "--dry-run"]) == 0
+    plan = "".join(capsys.readouterr())
+    assert plan.count("\n") > 2
+    assert list(tmp_path.iterdir()) == []
 
 
-def same_shape(shown: str, printed: str) -> None:
-    """Compares the title, the verdict's interval, the names of the figures and the end of two outputs of a run."""
-    first, second = shown.strip(), printed.strip()
-    assert first.splitlines()[0] == second.splitlines()[0]
-    interval = re.compile(r"\d % busy \(± \d+\.\d points at 95 % confidence, (\d+) steps\)")
-    verdicts = [" ".join(text.split("\n\n")[0].split()) for text in (first, second)]
-    assert [interval.findall(verdict) for verdict in verdicts] == [["127"], ["127"]]
-    names = [re.findall(r"^([a-z][a-z ]+[a-z])  +\S", text, re.MULTILINE) for text in (first, second)]
-    assert [name for name in names[0] if name not in NOISE] == [name for name in names[1] if name not in NOISE]
-    assert len(names[0]) >= 6
-    advice = re.compile(r"^(The loader is not the bottleneck|Steps wait for data) ?", re.MULTILINE)
-    assert all(advice.search(text) for text in (first, second))
-    results = [text.splitlines()[-1] for text in (first, second)]
-    assert all(re.fullmatch(r"Results: .*runs/minimal/\d{8}-\d{6}", line) for line in results)
+def test_its_format_is_that_of_the_page() -> None:
+    (excerpt,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    page = (README.parent / "docs/adding.md").read_text(encoding="utf-8").splitlines()
+    assert [line for line in excerpt.splitlines() if line not in page] == []
+    assert f"the {len(available())} formats" in TEXT
+
+
+def figures(output: str) -> list[str]:
+    """Names of the figures of a run, less those that depend on the load of the machine."""
+    names = re.findall(r"^([a-z][a-z ]+[a-z])  +\S", output, re.MULTILINE)
+    return [name for name in names if name not in {"causes of waits", "compute time error", "storage limit"}]

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from ranks import REPO
 
-from benchmarks.published_studies import document, measure, read
+from benchmarks.published_studies import measure, pages, read
 from dlio_torch.commands import sweep
 from dlio_torch.commands.command_line import Command
 from dlio_torch.config.yamlfile import parse_document
@@ -19,7 +19,7 @@ from dlio_torch.study.published.publication import parse as parse_published
 from dlio_torch.study.resolve import resolve
 from dlio_torch.study.study_arguments import parse
 
-PAGE = (REPO / "docs/studies.md").read_text(encoding="utf-8")
+PAGES = REPO / "docs/published_studies"
 STUDIES = sorted(path.stem for path in (REPO / "conf/study").glob("*.yaml"))
 
 
@@ -64,18 +64,27 @@ def test_what_a_shipped_study_publishes_fits_its_axes_and_figures(name: str) -> 
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_the_page_of_results_has_every_study_and_each_published_sentence(name: str) -> None:
+def test_the_page_of_a_study_has_each_published_sentence(name: str) -> None:
     study, _ = parse([f"study={name}"])
     said = parse_published(parse_document(study.definition, name))
-    title = f"## {study.title}\n"
-    assert PAGE.count(title) == 1
-    chapter = PAGE.split(title)[1].split("\n## ")[0]
-    assert f"`python -m dlio_torch sweep study={name} repeats=" in chapter
-    rows = [row.split(" | ") for row in chapter.splitlines() if " | **" in row]
+    page = (PAGES / f"{name}.md").read_text(encoding="utf-8")
+    assert page.startswith(f"# {study.title}\n")
+    assert f"`python -m dlio_torch sweep study={name} repeats=" in page
+    rows = [row.split(" | ") for row in page.splitlines() if " | **" in row]
     assert len(rows) >= len(said.claims) + len(said.series)
     assert {row[1].strip("*") for row in rows} <= {"agrees", "partly", "contradicts", "within noise"}
     assert {claim.text for claim in said.claims} <= {row[0].removeprefix("| ") for row in rows}
-    assert all(" ".join(remark.split()) in chapter for remark in said.remarks)
+    assert all(" ".join(remark.split()) in " ".join(page.split()) for remark in said.remarks)
+
+
+def test_the_overview_counts_the_verdicts_of_each_page() -> None:
+    overview = (PAGES / "index.md").read_text(encoding="utf-8")
+    table = overview.partition("## Verdicts\n\n")[2].splitlines()
+    heads, _, *rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in table]
+    assert [row[0] for row in rows] == [f"[{name}]({name}.md)" for name in STUDIES]
+    for name, row in zip(STUDIES, rows, strict=True):
+        text = (PAGES / f"{name}.md").read_text(encoding="utf-8")
+        assert row[1:] == [str(text.count(f" | **{verdict}** | ") or "") for verdict in heads[1:]]
 
 
 # --- for real ------------------------------------------------------------------------------------
@@ -100,7 +109,9 @@ def test_a_shipped_study_runs_and_its_page_says_what_was_published(
     assert "(wait for data)" in page
     assert "A buffer between a reader and a trainer hides" in page
     assert measure("prefetch_cache", "tiny", tmp_path / "out", tmp_path / "data", None) == ""  # not run again
-    text = document([read("prefetch_cache", tmp_path / "out")])
-    assert "| [prefetch_cache](#prefetch_cache) |  |  |  |  | 2 |  |" in text
+    written = pages([read("prefetch_cache", tmp_path / "out")])
+    assert written.keys() == {"index.md", "prefetch_cache.md"}
+    assert "| [prefetch_cache](prefetch_cache.md) |  |  |  |  | 2 |  |\n" in written["index.md"]
+    text = written["prefetch_cache.md"]
     assert "| prefetching 70 % improves the I/O time by 4.42x | **cannot be told** | From 0 % to 70 %" in text
     assert [line.count("|") for line in text.splitlines() if line.startswith(("| 0 % |", "| 70 % |"))] == [7, 7]

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+from doc_pages import blocks
 from ranks import clean_environ
 
 
 def run_page(page: str, folder: Path, timeout_s: float) -> subprocess.CompletedProcess[str]:
-    """All commands of a page, one after another in one folder; asserts that each ends well and without a traceback.
+    """Runs all commands of a page, see :func:`run_blocks`.
 
     Args:
         page: text of the page; commands are its blocks of the language ``sh``.
         folder: the folder in which they run.
         timeout_s: longest time of all of them.
     """
+    return run_blocks(blocks(page), folder, timeout_s)
+
+
+def run_blocks(commands: Sequence[str], folder: Path, timeout_s: float) -> subprocess.CompletedProcess[str]:
+    """Runs commands one after another in one folder; asserts that each ends well and without a traceback."""
     environ = clean_environ()
     environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environ["PATH"]])
-    blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", "\n".join(blocks)],
+        ["bash", "-euo", "pipefail", "-c", "\n".join(commands)],
         cwd=folder, env=environ, capture_output=True, text=True, timeout=timeout_s, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

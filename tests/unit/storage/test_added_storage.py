@@ -1,4 +1,4 @@
-"""Storages of other packages: the example of the README works; options that need more than a storage can do fail."""
+"""Storages of other packages: the example of docs/adding.md works; options that need more than it can do fail."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dlio_torch.storage import registry
 from dlio_torch.storage.base import Capabilities
 from dlio_torch.storage.local.storage import LocalStorage
 
-SECTION = (REPO / "README.md").read_text(encoding="utf-8").partition("### Add a storage")[2].partition("\n### ")[0]
+SECTION = (REPO / "docs/adding.md").read_text(encoding="utf-8").partition("## Add a storage")[2].partition("\n## ")[0]
 SMALL = ("recipe=minimal", "scale=tiny")
 
 
@@ -52,7 +52,7 @@ def python(mount: Path, *args: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_storage_of_the_readme_keeps_the_contract(mount: Path) -> None:
+def test_the_storage_of_the_page_keeps_the_contract(mount: Path) -> None:
     (mount / "share").mkdir()
     test, base = str(mount.parent / "test_server_storage.py"), f"--basetemp={mount}/share/tests"
     done = python(mount, "-m", "pytest", "-q", "--noconftest", "-p", "no:cacheprovider", "-c", os.devnull, base, test)
@@ -61,7 +61,7 @@ def test_the_storage_of_the_readme_keeps_the_contract(mount: Path) -> None:
     assert "skipped" not in done.stdout
 
 
-def test_the_storage_of_the_readme_holds_the_data_of_a_run(mount: Path) -> None:
+def test_the_storage_of_the_page_holds_the_data_of_a_run(mount: Path) -> None:
     root = "dataset.root=server://share/data"
     done = python(mount, "-m", "dlio_torch", *SMALL, root, "verify=true")
     assert done.returncode == 0, done.stderr
