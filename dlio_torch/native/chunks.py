@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+import importlib.util
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -72,6 +75,18 @@ class ChunkBatch:
     to: Ints
 
 
+@functools.cache
+def inflate_packages() -> tuple[bytes, bytes]:
+    """Paths of the files in which the packages isal and zlib-ng hold their libraries; empty where not installed."""
+    isal, zlib_ng = (_file_of(*names) for names in (("isal", "isal_zlib"), ("zlib_ng", "zlib_ng")))
+    return isal, zlib_ng
+
+
+def _file_of(package: str, module: str) -> bytes:
+    spec = importlib.util.find_spec(package) and importlib.util.find_spec(f"{package}.{module}")
+    return os.fsencode(spec.origin) if spec and spec.origin else b""
+
+
 class NativeChunks:
     """Thread-safe native decoder of chunks, which runs without the interpreter lock.
 
@@ -88,6 +103,8 @@ class NativeChunks:
 
     def __init__(self, library: str | None = None) -> None:
         code, file = native.open_library("decode_chunk")
+        code.dlio_use_inflate_packages.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
+        code.dlio_use_inflate_packages(*inflate_packages())
         self._name = code.dlio_inflate_library
         self._name.restype, self._name.argtypes = ctypes.c_char_p, [ctypes.c_int64]
         available = [name for number, name in enumerate(LIBRARIES) if self._name(number)]

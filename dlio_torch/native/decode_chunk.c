@@ -4,6 +4,8 @@
 
 #include "decode_chunk.h"
 
+static const char *const library_names[INFLATE_LIBRARIES] = {"libdeflate", "isa-l", "zlib-ng", "zlib"};
+
 static pthread_key_t decoders_key;
 static int has_decoders_key;
 
@@ -46,11 +48,11 @@ int64_t dlio_decode_chunks(int64_t library, const struct chunk_batch *batch, int
 /* Name of a library that the machine has; NULL: it has not, or there is no such number. */
 const char *dlio_inflate_library(int64_t library)
 {
-    return inflate_library_is_open((int)library) ? inflate_library_names[library] : NULL;
+    return inflate_library_is_open((int)library) ? library_names[library] : NULL;
 }
 
-/* HDF5's checksum, each half modulo 65535. */
-uint32_t dlio_fletcher32(const uint8_t *data, int64_t length)
+/* See inflate_use_packages. */
+void dlio_use_inflate_packages(const char *isal, const char *zlib_ng)
 {
-    return fletcher32(data, (size_t)length);
+    inflate_use_packages(isal, zlib_ng);
 }

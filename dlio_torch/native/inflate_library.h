@@ -28,8 +28,6 @@ enum inflate_format { INFLATE_ZLIB, INFLATE_GZIP };
 /* In the order of preference. */
 enum inflate_library { INFLATE_BY_LIBDEFLATE, INFLATE_BY_ISAL, INFLATE_BY_ZLIB_NG, INFLATE_BY_ZLIB, INFLATE_LIBRARIES };
 
-static const char *const inflate_library_names[INFLATE_LIBRARIES] = {"libdeflate", "isa-l", "zlib-ng", "zlib"};
-
 struct zlib_stream { /* of zlib; of zlib-ng up to data_type, where long has 64 bits */
     const uint8_t *next_in;
     unsigned avail_in;
@@ -75,10 +73,21 @@ static struct {
 
 static pthread_once_t inflate_calls_once = PTHREAD_ONCE_INIT;
 
-static void *inflate_open(const char *newest, const char *older)
+/* Paths of Python packages' files that hold ISA-L and zlib-ng, for machines without the libraries themselves; set before
+ * anything is decompressed. */
+static char inflate_packages[2][4096];
+
+static void inflate_use_packages(const char *isal, const char *zlib_ng)
 {
-    void *library = dlopen(newest, RTLD_NOW | RTLD_LOCAL);
-    return library == NULL && older != NULL ? dlopen(older, RTLD_NOW | RTLD_LOCAL) : library;
+    strncpy(inflate_packages[0], isal, sizeof inflate_packages[0] - 1);
+    strncpy(inflate_packages[1], zlib_ng, sizeof inflate_packages[1] - 1);
+}
+
+/* The library of the system; else the file of a package, "" for none. */
+static void *inflate_open(const char *name, const char *package)
+{
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    return library == NULL && package[0] ? dlopen(package, RTLD_NOW | RTLD_LOCAL) : library;
 }
 
 /* Fill `call` with the address of a function; returns whether the library has it. */
@@ -91,30 +100,30 @@ static int inflate_find(void *library, const char *name, void *call)
 
 static void inflate_open_libraries(void)
 {
-    void *library = inflate_open("libdeflate.so.0", "libdeflate.so");
+    void *library = inflate_open("libdeflate.so.0", "");
     inflate_calls.is_open[INFLATE_BY_LIBDEFLATE] =
         inflate_find(library, "libdeflate_alloc_decompressor", &inflate_calls.allocate) &&
         inflate_find(library, "libdeflate_free_decompressor", &inflate_calls.release) &&
         inflate_find(library, "libdeflate_zlib_decompress_ex", &inflate_calls.expand[INFLATE_ZLIB]) &&
         inflate_find(library, "libdeflate_gzip_decompress_ex", &inflate_calls.expand[INFLATE_GZIP]);
-    library = inflate_open("libisal.so.2", NULL);
+    library = inflate_open("libisal.so.2", inflate_packages[0]);
     inflate_calls.is_open[INFLATE_BY_ISAL] =
         inflate_find(library, "isal_inflate_init", &inflate_calls.isal_init) &&
         inflate_find(library, "isal_inflate_stateless", &inflate_calls.isal_inflate) &&
         inflate_find(library, "isal_adler32", &inflate_calls.isal_adler32);
-    library = sizeof(long) == 8 ? inflate_open("libz-ng.so.2", NULL) : NULL;
+    library = sizeof(long) == 8 ? inflate_open("libz-ng.so.2", inflate_packages[1]) : NULL;
     inflate_calls.is_open[INFLATE_BY_ZLIB_NG] =
         inflate_find(library, "zng_inflateInit2", &inflate_calls.ng_init) &&
         inflate_find(library, "zng_inflateReset", &inflate_calls.zlib_reset[0]) &&
         inflate_find(library, "zng_inflateEnd", &inflate_calls.zlib_end[0]) &&
         inflate_find(library, "zng_inflate", &inflate_calls.zlib_inflate[0]);
-    library = inflate_open("libz.so.1", NULL);
+    library = inflate_open("libz.so.1", "");
     inflate_calls.is_open[INFLATE_BY_ZLIB] =
         inflate_find(library, "inflateInit2_", &inflate_calls.zlib_init) &&
         inflate_find(library, "inflateReset", &inflate_calls.zlib_reset[1]) &&
         inflate_find(library, "inflateEnd", &inflate_calls.zlib_end[1]) &&
         inflate_find(library, "inflate", &inflate_calls.zlib_inflate[1]);
-    library = inflate_open("libzstd.so.1", NULL);
+    library = inflate_open("libzstd.so.1", "");
     if (!inflate_find(library, "ZSTD_isError", &inflate_calls.zstd_failed) ||
         !inflate_find(library, "ZSTD_decompress", &inflate_calls.zstd_expand))
         inflate_calls.zstd_expand = NULL;

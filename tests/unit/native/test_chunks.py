@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import importlib.util
 import random
 import zlib
@@ -11,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from chunk_cases import encoded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -57,34 +57,6 @@ def installed() -> list[NativeChunks]:
 @pytest.fixture(params=LIBRARIES)
 def chunks(request: pytest.FixtureRequest) -> NativeChunks:
     return inflating(request.param)
-
-
-def encoded(content: bytes, filters: Sequence[ChunkFilter], skipped: int, itemsize: int) -> bytes:
-    for number, code in enumerate(filters):
-        if skipped >> number & 1:
-            continue
-        whole = np.frombuffer(content[: len(content) // itemsize * itemsize], np.uint8).reshape(-1, itemsize)
-        rest = content[whole.size :]
-        if code is ChunkFilter.DEFLATE:
-            content = zlib.compress(content, 4)
-        elif code is ChunkFilter.GZIP_FILE:
-            content = gzip.compress(content, 4)
-        elif code is ChunkFilter.SHUFFLE:
-            content = whole.T.tobytes() + rest
-        elif code is ChunkFilter.TURNED:
-            content = whole[:, ::-1].tobytes()
-        elif code is ChunkFilter.ZSTD:
-            from numcodecs import zstd
-
-            content = zstd.compress(content, 1)
-        elif code is ChunkFilter.CRC32C:
-            import google_crc32c
-
-            content += google_crc32c.value(content).to_bytes(4, "little")
-        else:
-            first, second = codecs.fletcher32(memoryview(content))
-            content += first.to_bytes(2, "little") + second.to_bytes(2, "little")
-    return content
 
 
 def native_decoded(
