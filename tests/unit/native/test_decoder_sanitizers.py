@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import random
 import subprocess
@@ -22,6 +23,15 @@ CHAINS = (
     [ChunkFilter.SHUFFLE],
     [],
 )
+
+JPEG = (
+    "|JeWF01!$>Nk#wx0RR9200961|JwjV01yid4h#wq4h;?x5fBp?C>j_R78o%jB^@X_Gd(;xGdMRuNL)@pL{~*OI8bd-S6^ahXlFi6"
+    "ad~iLcwA*?WB=O#Lje&I5*QU2FB%#zV?sDWV`F1uV`F1uV`F1uV`F1uV`F1uV`F1uV`F1uV`F1uV`F1uV`F1uV`F1uV`F1uV`Klo"
+    "01*fP695?l0U`hb5di}c0sq7R7ytkR0RaF20000000000000041p@~E!~h}?009F70|fv80000000000009C710i7%5>XQrF;bEL"
+    "!~hoo00RL40000000000000000s{pG|HJ?t5dZ=L0s{d60000000000000331OpKgAtPb`+5ij#0RRFK0}%i}0OTn}z~v}-AE6fo"
+    "3K0BQRxdy++tD(VEF1PXEHXP-sGD_O4LUFNZ@{MTLGhF9yNc6s6pq%~#VSoiVyY$400mTfgMSQG2idH4Hr5;1-VgvqbhsCw-jDy;"
+)
+"""A plain image of 19 x 25 pixels, in base 85."""
 
 
 def case(filters: list[ChunkFilter], itemsize: int, size: int, skipped: int, stored: bytes, content: bytes) -> bytes:
@@ -52,10 +62,12 @@ def test_decoders_touch_only_their_memory(tmp_path: Path) -> None:
     driver = Path(__file__).parents[2] / "support" / "decode_driver.c"
     program = compiled(driver, tmp_path / "driver", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
     count = write_cases(tmp_path / "cases")
+    image = tmp_path / "image.jpg"
+    image.write_bytes(base64.b85decode(JPEG))
     # Libraries stay open to the end of the process; what they hold is no leak.
     environment = {**os.environ, "LD_PRELOAD": "", "ASAN_OPTIONS": "detect_leaks=0"}
     done = subprocess.run(
-        [program, tmp_path / "cases"], capture_output=True, text=True, env=environment, check=False, timeout=200
+        [program, tmp_path / "cases", image], capture_output=True, text=True, env=environment, check=False, timeout=200
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{count * len(LIBRARIES)} cases\n", "")
 

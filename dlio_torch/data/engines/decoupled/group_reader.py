@@ -100,8 +100,11 @@ class Reading:
         began = time.perf_counter_ns()
         records.layout.read(records, low, high, base, self._request)
         if self._recorder.enabled:
-            size = int(records.spans[low:high].sum())
-            self._recorder.add("read", began, time.perf_counter_ns(), file=str(records.layout.path), bytes=size)
+            ended, path = time.perf_counter_ns(), str(records.layout.path)
+            if records.layout.in_memory:
+                self._recorder.add("decode", began, ended, file=path)
+            else:
+                self._recorder.add("read", began, ended, file=path, bytes=int(records.spans[low:high].sum()))
 
     def _decode(self, path: Path, descriptor: int, chunks: Chunks, low: int, high: int, base: int) -> None:
         add, clock = self._recorder.add, time.perf_counter_ns
