@@ -126,9 +126,11 @@ class RecordLayout(ABC):
 
     Attributes:
         path: the file.
+        in_memory: the stored records are in memory; reading them is decoding alone.
     """
 
     path: Path
+    in_memory: bool = False
 
     @abstractmethod
     def sizes(self, rows: Ints) -> Ints:

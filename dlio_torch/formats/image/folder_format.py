@@ -36,6 +36,7 @@ from dlio_torch.formats.image.folder_sample import ImageArrays
 from dlio_torch.formats.image.folder_specs import IMAGE, folder_specs, pixel_array
 from dlio_torch.formats.image.format import JpegFormat
 from dlio_torch.formats.image.generated_images import Encoder, GeneratedImages
+from dlio_torch.formats.image.jpeg_record import PixelSample
 from dlio_torch.formats.image.labels import generated_class, labelled
 from dlio_torch.formats.image.layout import image_layout
 from dlio_torch.formats.image.masks import Masks, generated_mask
@@ -213,7 +214,16 @@ class ImageFolderFormat(Format):
 
     def layout(self, path: Path) -> FileLayout:
         expected = self._stored_bytes if self.config.path is None else None
-        return image_layout(path, expected, **self._ways(path))
+        return image_layout(path, expected, **self._ways(path), pixels=self._pixel_sample(path))
+
+    def _pixel_sample(self, path: Path) -> PixelSample | None:
+        """Arrays of a sample that native code may decode; ``None``: Pillow must."""
+        options = self.options
+        changed = options.transform != "none" or options.mode != "RGB" or options.masks is not None
+        if changed or not options.decoded_by_readers:
+            return None
+        label = self._label(path) if options.classes else None
+        return PixelSample(self._specs, IMAGE, partial(self._arrays.beside_pixels, label=label))
 
     def _ways(self, path: Path) -> dict[str, Any]:
         """Settings that a reader of one file needs."""

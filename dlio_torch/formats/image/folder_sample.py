@@ -84,6 +84,17 @@ class ImageArrays:
             arrays[SIZE] = np.array(pixels.shape[:2], np.int64)
         return labelled(arrays, label)
 
+    def beside_pixels(self, height: int, width: int, label: int | None) -> Sample:
+        """The arrays of a sample without mask, except for the pixels of its image, which keeps its size.
+
+        Args:
+            height: of the image, in pixels.
+            width: of the image, in pixels.
+            label: number of its class.
+        """
+        size: Sample = {SIZE: np.array([height, width], np.int64)} if self._image.variable else {}
+        return labelled(size, label)
+
     def _checked(self, pixels: npt.NDArray[Any], image: Image.Image, path: Path) -> npt.NDArray[Any]:
         """The pixels in the shape of the specification.
 

@@ -31,6 +31,7 @@ from dlio_torch.formats.image.classes import ClassFolders
 from dlio_torch.formats.image.completeness import check_complete, check_stored, details_of
 from dlio_torch.formats.image.decoders import nvjpeg_on
 from dlio_torch.formats.image.generated_images import Encoder, GeneratedImages
+from dlio_torch.formats.image.jpeg_record import PixelSample
 from dlio_torch.formats.image.labels import LABEL, generated_class, labelled
 from dlio_torch.formats.image.layout import image_layout
 from dlio_torch.formats.image.options import ImageConfig
@@ -144,17 +145,27 @@ class _ImageFormat(Format):
         return ImageReader(path, self.options.buffer_bytes, direct=self.config.direct_io, **self._ways(path))
 
     def layout(self, path: Path) -> FileLayout:
-        return image_layout(path, self._expected_bytes, **self._ways(path))
+        return image_layout(path, self._expected_bytes, **self._ways(path), pixels=self._pixel_sample(path))
+
+    def _pixel_sample(self, path: Path) -> PixelSample | None:
+        """Arrays of a sample that native code may decode; ``None``: Pillow must."""
+        if self.codec != "JPEG" or not self.options.decoded_by_readers:
+            return None
+        others = labelled({}, self._number(path))
+        return PixelSample(self.specs(), self._spec.name, lambda height, width: others)
 
     def _ways(self, path: Path) -> dict[str, Any]:
         """Settings that a reader of one file needs."""
         decode = self.options.decoded_by_readers
-        number = self._classes.number(path) if self.config.num_subfolders else None
         return {
             "start": self._begin if decode else self._stored,
-            "finish": partial(self._arrays, label=number),
+            "finish": partial(self._arrays, label=self._number(path)),
             "variable": frozenset() if decode else frozenset({self._spec.name}),
         }
+
+    def _number(self, path: Path) -> int | None:
+        """Number of the class of a file; ``None``: there are no classes."""
+        return self._classes.number(path) if self.config.num_subfolders else None
 
     def _arrays(self, started: Any, path: Path, label: int | None) -> Sample:
         """The arrays of an open image, or of the stored bytes."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from dlio_torch.errors import DataError
+from dlio_torch.formats.core.jpeg_decoder import plain_jpeg_decoder
 from dlio_torch.formats.core.layout import ArrayLayout, FileLayout, Ints, Listed, RecordLayout, Records
 from dlio_torch.formats.core.layout_in_memory import held, held_samples
 from dlio_torch.formats.core.positioned_reads import read_into
@@ -20,6 +21,7 @@ from dlio_torch.formats.webdataset.payload_headers import npy_header
 from dlio_torch.formats.webdataset.reader import read_all
 from dlio_torch.formats.webdataset.samples import Selection, ShardIndex, read_index
 from dlio_torch.formats.webdataset.tar_headers import is_plain, tar_errors
+from dlio_torch.native.memory import address_of
 from dlio_torch.syserrors import unreadable
 
 
@@ -138,6 +140,7 @@ class _SampleRecords(RecordLayout):
         self._members = members
         self._options = options
         self._index = index
+        self._jpeg = plain_jpeg_decoder() if options.decode == "rgb8" else None
         self._begins = index.offsets.min(axis=1)
         self._ends = (index.offsets + index.sizes).max(axis=1)
         self._sizes = stored.copy()
@@ -164,11 +167,23 @@ class _SampleRecords(RecordLayout):
                 begin = int(self._index.offsets[row, position]) - offset
                 content = stored[begin : begin + int(self._index.sizes[row, position])]
                 key = self._index.keys[row][position]
+                if self._decoded_plain(member, content, base + int(records.to[number, position])):
+                    continue
                 array = array_of(member, key, bytes(content), self._options.decode, sample)
                 array = np.ascontiguousarray(array)
                 if array.nbytes != records.sizes[number, position]:
                     raise DataError(f"{sample}: member {key} changed while it was read", hint="read it again")
                 ctypes.memmove(base + int(records.to[number, position]), array.ctypes.data, array.nbytes)
+
+    def _decoded_plain(self, member: SampleMember, content: memoryview, to: int) -> bool:
+        """Whether native code has decoded an image, straight to the memory of the batch; if not, Pillow must."""
+        if self._jpeg is None or not member.decoded or member.kind != "image" or member.spec.variable:
+            return False
+        address = address_of(np.frombuffer(content, np.uint8))
+        header = self._jpeg.header(address, len(content))
+        if header is None or member.spec.shape != (header.height, header.width, 3):
+            return False
+        return self._jpeg.decode(address, len(content), header, to)
 
     def _span(self, offset: int, span: int, request: int) -> memoryview:
         """The bytes from the first to the last member of a sample."""
