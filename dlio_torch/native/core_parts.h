@@ -1,104 +1,19 @@
-/* Parts of the tasks of the read core: how a task is divided, and how a part is read.
- *
- * A task is a list of items of one kind.  A part is some consecutive items; a large extent falls into several parts.
- * The kinds of items, and where a part of each is read, are all here: `read_part` is the only function that the pool
- * of threads calls.
- */
+/* How the read core reads a part: `read_part` is the only function that the pool of threads calls. */
 
-#include <stdlib.h>
-#include <time.h>
+#include "core_tasks.h"
 
-#include "read_direct.h"
-#include "read_extents.h"
-#include "read_records.h"
-#include "swap_bytes.h"
-
-enum task_kind { TASK_EXTENTS, TASK_COPIES, TASK_RECORDS };
-enum { PART_ITEMS = 1024, LEARNED = 4 };
-enum { TOO_SHORT = -1, UNSUPPORTED = -2 }; /* results beside errno: the file ends; the item needs another decoder */
-
-/* Int64 fields, in this order, of a row that Python writes. */
-struct task {
-    int64_t kind, count;
-    const int32_t *descriptors; /* of extents, of each */
-    const int64_t *offsets;     /* bytes in the file; of copies, addresses */
-    const int64_t *lengths;
-    const uint64_t *to;         /* from the begin of the memory of the job; of records (count, arrays) */
-    const int64_t *sizes;       /* of extents, bytes of elements to be turned, or NULL; of records as `to` */
-    const int64_t *records;     /* struct record_file, of records */
-};
-
-struct record_file {
-    int64_t descriptor;
-    const struct feature *wanted;
-    int64_t features, verify;
-    int64_t layout; /* number of the list of features, unique in the process: what is learned of it, stays */
-};
-
-/* How parts are divided and read; the same for all tasks of a pool. */
-struct settings {
-    int64_t request;    /* most bytes of a request */
-    int64_t part_bytes; /* of a part, about */
-    int64_t block;      /* of direct reads, a power of two; 0: through the page cache */
-};
-
-struct portion {
-    const struct task *task;
-    uint64_t base;      /* address of the memory of the job */
-    int64_t low, high;  /* items */
-    int64_t skip, last; /* bytes of the first item that are not this part's; end of what is of the last one */
-    int64_t bytes;
-};
-
-/* The memory of one thread. */
-struct reader {
-    int32_t descriptors[PART_ITEMS];
-    int64_t offsets[PART_ITEMS], lengths[PART_ITEMS];
-    uint64_t *to;
-    int64_t targets; /* entries of `to` */
-    uint8_t *scratch;
-    int64_t scratch_bytes;
-    struct state *learned[LEARNED]; /* of the layouts of records with these numbers */
-    int64_t layouts[LEARNED], next;
-};
-
-/* The next part of a task, from byte `*done` of item `*item` on, which become those behind the part. */
-static struct portion next_part(const struct task *task, uint64_t base, const struct settings *settings, int64_t *item,
-                             int64_t *done)
+static int has_room(struct buffer *buffer, int64_t bytes)
 {
-    struct portion part = {task, base, *item, *item, *done, 0, 0};
-    int may_cut = task->kind != TASK_RECORDS && (task->kind == TASK_COPIES || task->sizes == NULL);
-    while (part.high < task->count && part.high - part.low < PART_ITEMS) {
-        int64_t left = task->lengths[part.high] - *done, room = settings->part_bytes - part.bytes;
-        if (left > room && part.high > part.low)
-            break;
-        if (left > room + room / 4 && may_cut) { /* a large one alone */
-            if (settings->block > 0 && task->kind == TASK_EXTENTS)
-                room -= (task->offsets[part.high] + *done + room) & (settings->block - 1);
-            *done += room;
-            part.last = *done;
-            part.bytes = room;
-            *item = part.high++;
-            return part;
-        }
-        part.bytes += left;
-        part.last = task->lengths[part.high++];
-        *done = 0;
-    }
-    *item = part.high;
-    return part;
-}
-
-static int has_scratch(struct reader *reader, int64_t bytes)
-{
-    if (reader->scratch_bytes >= bytes)
+    if (buffer->bytes >= bytes)
         return 1;
-    free(reader->scratch);
-    reader->scratch = NULL;
-    reader->scratch_bytes = 0;
-    if (posix_memalign((void **)&reader->scratch, 4096, (size_t)bytes) != 0)
+    free(buffer->data);
+    buffer->data = NULL;
+    buffer->bytes = 0;
+    void *data;
+    if (posix_memalign(&data, 4096, (size_t)bytes) != 0)
         return 0;
-    reader->scratch_bytes = bytes;
+    buffer->data = data;
+    buffer->bytes = bytes;
     return 1;
 }
 
@@ -122,10 +37,10 @@ static int64_t fill_extents(struct reader *reader, const struct settings *settin
                             failed);
     int64_t block = settings->block, request = settings->request / block * block;
     request = request < block ? block : request;
-    if (!has_scratch(reader, request + 2 * block))
+    if (!has_room(&reader->aside, request + 2 * block))
         return ENOMEM;
     return read_direct(count, reader->descriptors, reader->offsets, reader->lengths, reader->to, request, block,
-                       reader->scratch, failed);
+                       reader->aside.data, failed);
 }
 
 static int64_t read_extents_part(struct reader *reader, const struct settings *settings, const struct portion *part,
@@ -151,9 +66,10 @@ static int64_t read_extents_part(struct reader *reader, const struct settings *s
     if (result != 0) {
         failed[1] += failed[0] == 0 ? part->skip : 0;
         failed[0] += part->low;
-    } else if (task->sizes != NULL) {
-        swap_bytes(count, reader->to, reader->lengths, task->sizes + part->low);
     }
+    for (int64_t i = 0; i < count && result == 0 && task->sizes != NULL; i++)
+        turn_elements((void *)(uintptr_t)reader->to[i], (void *)(uintptr_t)reader->to[i], reader->lengths[i],
+                      task->sizes[part->low + i]);
     return result;
 }
 
@@ -174,13 +90,13 @@ static int64_t read_records_part(struct reader *reader, const struct settings *s
                                  int64_t *failed)
 {
     const struct task *task = part->task;
-    const struct record_file *file = (const struct record_file *)task->records;
+    const struct record_file *file = task->file;
     int64_t count = part->high - part->low, arrays = file->features, longest = 0;
     for (int64_t i = part->low; i < part->high; i++)
         longest = task->lengths[i] > longest ? task->lengths[i] : longest;
     int64_t room = (settings->request > longest ? settings->request : longest) + longest;
     struct state *state = learned_of(reader, file->layout);
-    if (state == NULL || !has_targets(reader, count * arrays) || !has_scratch(reader, room))
+    if (state == NULL || !has_targets(reader, count * arrays) || !has_room(&reader->scratch, room))
         return ENOMEM;
     for (int64_t i = 0; i < count * arrays; i++)
         reader->to[i] = part->base + task->to[part->low * arrays + i];
@@ -193,9 +109,89 @@ static int64_t read_records_part(struct reader *reader, const struct settings *s
                           task->sizes + part->low * arrays,
                           (int)file->descriptor,
                           (int)file->verify};
-    int64_t result = read_all(&want, settings->request, reader->scratch, reader->scratch_bytes, state, failed);
+    int64_t result = read_all(&want, settings->request, reader->scratch.data, reader->scratch.bytes, state, failed);
     failed[0] += part->low;
     return result < 0 ? -result : result > 0 ? UNSUPPORTED : 0;
+}
+
+/* Numbers of the chunks of a part, counted from its first one, in the order of their bytes in the file. */
+static void order_chunks(struct reader *reader, const int64_t *offsets, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) { /* which are in this order, or almost */
+        int64_t place = i;
+        for (; place > 0 && offsets[reader->numbers[place - 1]] > offsets[i]; place--)
+            reader->numbers[place] = reader->numbers[place - 1];
+        reader->numbers[place] = i;
+    }
+}
+
+/* Read the chunks of a part as they are stored; their addresses go to `reader->to`, in the order of the part. */
+static int64_t read_stored(struct reader *reader, const struct settings *settings, const struct portion *part,
+                           int64_t *failed)
+{
+    const struct task *task = part->task;
+    const struct chunk_file *file = task->file;
+    const int64_t *lengths = task->lengths + part->low;
+    int64_t count = part->high - part->low, bytes = 0;
+    for (int64_t i = 0; i < count; i++)
+        bytes += lengths[i];
+    if (!has_targets(reader, 2 * count) || !has_room(&reader->scratch, bytes + 1))
+        return ENOMEM;
+    order_chunks(reader, task->offsets + part->low, count);
+    uint64_t address = (uint64_t)(uintptr_t)reader->scratch.data;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t number = reader->numbers[i];
+        reader->descriptors[i] = (int32_t)file->descriptor;
+        reader->offsets[i] = task->offsets[part->low + number];
+        reader->lengths[i] = lengths[number];
+        reader->to[i] = reader->to[count + number] = address;
+        address += (uint64_t)lengths[number];
+    }
+    int64_t result = fill_extents(reader, settings, count, failed);
+    failed[0] = part->low + (result != 0 ? reader->numbers[failed[0]] : 0);
+    return result;
+}
+
+/* The first of ascending numbers that is not below `number`. */
+static int64_t first_from(const int64_t *numbers, int64_t count, int64_t number)
+{
+    int64_t low = 0;
+    while (low < count) {
+        int64_t middle = low + (count - low) / 2;
+        if (numbers[middle] < number)
+            low = middle + 1;
+        else
+            count = middle;
+    }
+    return low;
+}
+
+static int64_t read_chunks_part(struct reader *reader, const struct settings *settings, const struct portion *part,
+                                int64_t *failed)
+{
+    int64_t result = read_stored(reader, settings, part, failed);
+    if (result != 0)
+        return result;
+    if (!reader->has_decoder)
+        chunk_decoder_open(&reader->decoder, INFLATE_LIBRARIES);
+    reader->has_decoder = 1;
+    struct chunk_batch batch = ((const struct chunk_file *)part->task->file)->batch;
+    int64_t begin = first_from(batch.chunk, batch.fragments, part->low);
+    batch.fragments = first_from(batch.chunk, batch.fragments, part->high) - begin;
+    batch.chunk += begin;
+    batch.source += begin;
+    batch.bytes += begin;
+    batch.to += begin;
+    batch.count = part->high - part->low;
+    batch.stored = reader->to + batch.count;
+    batch.lengths += part->low;
+    batch.skipped += part->low;
+    batch.first_chunk = part->low;
+    batch.base = part->base;
+    int64_t number = 0;
+    int decoded = decode_chunks(&reader->decoder, &batch, &number);
+    failed[0] = part->low + number;
+    return decoded == CHUNK_SOUND ? 0 : decoded == CHUNK_NO_MEMORY ? ENOMEM : UNSUPPORTED;
 }
 
 /* Read a part to its memory.  Returns 0, or an errno, TOO_SHORT or UNSUPPORTED; in `failed` the number of the item and
@@ -205,15 +201,24 @@ static int64_t read_part(struct reader *reader, const struct settings *settings,
 {
     if (part->high == part->low)
         return 0;
-    return part->task->kind == TASK_RECORDS ? read_records_part(reader, settings, part, failed)
-                                            : read_extents_part(reader, settings, part, failed);
+    switch (part->task->kind) {
+    case TASK_RECORDS:
+        return read_records_part(reader, settings, part, failed);
+    case TASK_CHUNKS:
+        return read_chunks_part(reader, settings, part, failed);
+    default:
+        return read_extents_part(reader, settings, part, failed);
+    }
 }
 
 static void free_reader(struct reader *reader)
 {
     for (int i = 0; i < LEARNED; i++)
         free(reader->learned[i]);
+    if (reader->has_decoder)
+        chunk_decoder_close(&reader->decoder);
     free(reader->to);
-    free(reader->scratch);
+    free(reader->scratch.data);
+    free(reader->aside.data);
     free(reader);
 }

@@ -224,6 +224,12 @@ struct core *dlio_core_open(int64_t threads, const int64_t *settings)
     return NULL;
 }
 
+/* See inflate_use_packages. */
+void dlio_core_use_packages(const char *isal, const char *zlib_ng)
+{
+    inflate_use_packages(isal, zlib_ng);
+}
+
 /* Numbers that the kernel gave the threads. */
 void dlio_core_threads(struct core *core, int64_t *numbers)
 {

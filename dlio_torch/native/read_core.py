@@ -14,13 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch import native
+from dlio_torch.native.chunks import inflate_packages
 from dlio_torch.native.memory import address_of
 
 Ints = npt.NDArray[np.int64]
-EXTENTS, COPIES, RECORDS = range(3)
+EXTENTS, COPIES, RECORDS, CHUNKS = range(4)
 """Kinds of a task."""
 TASK_FIELDS = 8
-"""Int64 numbers of the row of a task: see ``struct task`` in ``core_parts.h``."""
+"""Int64 numbers of the row of a task: see ``struct task`` in ``core_tasks.h``."""
 USE_FIELDS = 10
 """Int64 numbers of the row of a part: see ``struct use`` in ``core_use.h``."""
 TOO_SHORT, UNSUPPORTED, CANCELLED = -1, -2, -3
@@ -73,6 +74,7 @@ class ReadCore:
         _, file = native.open_library("read_core")
         self.implementation = f"read_core.c, {file.origin}"
         self._functions = _Functions(file.path)
+        self._functions.use_packages(*inflate_packages())
         self._threads = threads
         self._pid = os.getpid()
         self._kept: dict[int, Any] = {}  # objects whose memory jobs use
@@ -178,12 +180,13 @@ class _Functions:
 
         def function(library: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> Any:
             native_function = getattr(library, f"dlio_core_{name}")
-            native_function.restype, fields.argtypes = result, arguments
+            native_function.restype, native_function.argtypes = result, arguments
             return native_function
 
         self.open = function(waiting, "open", pointer, integer, pointer)
         self.wait = function(waiting, "wait", integer, pointer, pointer, integer, seconds)
         self.close = function(waiting, "close", integer, pointer, seconds)
+        self.use_packages = function(quick, "use_packages", None, ctypes.c_char_p, ctypes.c_char_p)
         self.threads = function(quick, "threads", None, pointer, pointer)
         self.submit = function(quick, "submit", pointer, pointer, pointer, integer, ctypes.c_uint64, number)
         self.is_complete = function(quick, "is_complete", number, pointer)

@@ -76,7 +76,7 @@ class NativeRecords:
         self._local = threading.local()
 
     def file_row(self, descriptor: int) -> Ints:
-        """An open file as ``struct record_file`` of ``core_parts.h``; valid as long as this object."""
+        """An open file as ``struct record_file`` of ``core_tasks.h``; valid as long as this object."""
         return np.array(
             [descriptor, address_of(self._features), len(self._features), self._verify, self._layout], np.int64
         )

@@ -5,8 +5,11 @@
 
 #include "swap_bytes.h"
 
-/* See swap_bytes. */
+/* Turn the elements of `sizes[i]` bytes, 1, 2, 4 or 8, in the `lengths[i]` bytes at each of `count` addresses. */
 void dlio_swap_bytes(int64_t count, const uint64_t *addresses, const int64_t *lengths, const int64_t *sizes)
 {
-    swap_bytes(count, addresses, lengths, sizes);
+    for (int64_t i = 0; i < count; i++) {
+        char *at = (char *)(uintptr_t)addresses[i];
+        turn_elements(at, at, lengths[i], sizes[i]);
+    }
 }

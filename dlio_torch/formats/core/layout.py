@@ -163,7 +163,7 @@ class RecordLayout(ABC):
         """
 
     def native_file(self) -> Ints | None:
-        """The file as ``struct record_file`` of ``core_parts.h``, which the layout keeps.
+        """The file as ``struct record_file`` of ``core_tasks.h``, which the layout keeps.
 
         ``None`` if the read core cannot take its records apart.
         """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,10 +14,11 @@ from dlio_torch.data.engines.decoupled.group_plan import ReadPlan
 from dlio_torch.data.engines.decoupled.group_reader import Reading, extent_error
 from dlio_torch.data.workers.worker_errors import no_batch
 from dlio_torch.errors import DlioError
+from dlio_torch.formats.core.chunk_decoder import native_file
 from dlio_torch.formats.core.layout import Ints
 from dlio_torch.iotrace.recorder.spans import Recorder
 from dlio_torch.native.memory import address_of
-from dlio_torch.native.read_core import COPIES, EXTENTS, RECORDS, TOO_SHORT, UNSUPPORTED, ReadCore, Report
+from dlio_torch.native.read_core import CHUNKS, COPIES, EXTENTS, RECORDS, TOO_SHORT, UNSUPPORTED, ReadCore, Report
 from dlio_torch.syserrors import unreadable
 
 
@@ -53,10 +54,11 @@ class Jobs:
 
     def submit(self, plan: ReadPlan, memory: Memory) -> Job:
         """Starts the reads of a plan that fill ``memory``."""
-        rows = task_rows(plan)
-        if rows is None:
+        tasks = task_rows(plan)
+        if tasks is None:
             return Job(plan, memory, 0)
-        kept = plan, memory, rows
+        rows = tasks[0]
+        kept = plan, memory, tasks
         recorded = self._recorder.enabled
         handle = self._core.submit(address_of(rows), len(rows), address_of(memory), kept, recorded=recorded)
         return Job(plan, memory, handle)
@@ -103,17 +105,18 @@ class Jobs:
 
 def is_native(plan: ReadPlan) -> bool:
     """Whether the read core can carry out a plan."""
-    return not plan.chunks and all(records.layout.native_file() is not None for records in plan.records)
+    return all(records.layout.native_file() is not None for records in plan.records)
 
 
-def task_rows(plan: ReadPlan) -> Ints | None:
-    """The plan as rows of tasks of the read core; ``None`` if it cannot carry it out.
+def task_rows(plan: ReadPlan) -> tuple[Ints, list[Any]] | None:
+    """The plan as rows of tasks of the read core, and the arrays that they name beside the plan's.
 
-    The arrays of the plan must be kept as long as the rows are used.
+    ``None`` if the core cannot carry it out.
     """
     if not is_native(plan):
         return None
     rows: list[tuple[int, ...]] = []
+    kept: list[Any] = []
     extents = plan.extents
     if len(extents.offsets):
         rows.append(
@@ -131,20 +134,28 @@ def task_rows(plan: ReadPlan) -> Ints | None:
         rows.append(
             (RECORDS, len(records.offsets), 0, *map(address_of, arrays), address_of(records.sizes), address_of(file))
         )
+    for descriptor, chunks in plan.chunks:
+        file, more = native_file(chunks, descriptor)
+        offsets, sizes = np.ascontiguousarray(chunks.offsets), more[1]
+        kept += [file, more, offsets]
+        rows.append((CHUNKS, len(offsets), 0, address_of(offsets), address_of(sizes), 0, 0, address_of(file)))
     if not rows:  # nothing to read: one empty task
         rows.append((COPIES, 0, 0, 0, 0, 0, 0, 0))
-    return np.array(rows, np.int64)
+    return np.array(rows, np.int64), kept
 
 
 def failure(plan: ReadPlan, report: Report) -> DlioError:
     """The error of a job that failed."""
-    errno = None if report.result == TOO_SHORT else report.result
-    extents = int(len(plan.extents.offsets) > 0)
-    if extents and report.task == 0:
-        item = report.item
-        path = plan.paths[int(plan.descriptors[item])]
-        return extent_error(path, int(plan.extents.offsets[item]), int(plan.extents.lengths[item]), report.got, errno)
-    assert errno is not None  # a record that is cut needs another decoder, which says so
-    return unreadable(
-        plan.records[report.task - extents - len(plan.copies)].layout.path, OSError(errno, os.strerror(errno))
-    )
+    errno, item = None if report.result == TOO_SHORT else report.result, report.item
+    task = report.task - int(len(plan.extents.offsets) > 0)
+    if task < 0:
+        path, extents = plan.paths[int(plan.descriptors[item])], plan.extents
+        return extent_error(path, int(extents.offsets[item]), int(extents.lengths[item]), report.got, errno)
+    task -= len(plan.copies)
+    if task < len(plan.records):
+        assert errno is not None  # a record that is cut needs another decoder, which says so
+        return unreadable(plan.records[task].layout.path, OSError(errno, os.strerror(errno)))
+    descriptor, chunks = plan.chunks[task - len(plan.records)]
+    return extent_error(
+        plan.paths[descriptor], int(chunks.offsets[item]), int(chunks.sizes[item]), report.got, errno
+    )  # fmt: skip
