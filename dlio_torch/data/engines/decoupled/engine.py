@@ -107,8 +107,9 @@ class DecoupledEngine:
         self._files = Files(source.fmt, source.manifest, source.recorder, limit, held)
         self._direct = direct = source.fmt.config.direct_io
         self._planner = Planner(source.fmt.specs(), source.manifest, self._files, block=BLOCK if direct else 0)
-        # A mover that is given, and memory of a GPU, need Python's threads.
-        self._may_use_core = mover is None and config.read_to == "host" and source.preprocess is None
+        # A mover that is given, and memory of a GPU, need Python's threads; so do workers, which are told by another
+        # thread what the trainer has taken.
+        self._may_use_core = mover is None and config.read_to == "host" and source.preprocess is None and blocks is None
         self._core: ReadCore | None = None
         self._warm: WarmBlocks | None = None
         mover = mover or open_mover()
