@@ -6,7 +6,7 @@ import ctypes
 import functools
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -107,6 +107,22 @@ def batch_of(chunks: Chunks, low: int, high: int, stored: Ints, base: int) -> Ch
         filters, chunks.itemsize, chunks.size, chunks.fill, stored, lengths, skipped, chunks.chunk[begin:end] - low,
         source, sizes, chunks.to[begin:end] + base,
     )  # fmt: skip
+
+
+def native_file(chunks: Chunks, descriptor: int) -> tuple[Ints, list[npt.NDArray[Any]]]:
+    """All chunks of a plan as ``struct chunk_file`` of ``core_tasks.h``, and the arrays that it names."""
+    filters = np.array([_NUMBERS[name] for name in chunks.filters], np.int64)
+    arrays = [np.ascontiguousarray(array) for array in
+              (chunks.sizes, chunks.skipped, chunks.chunk, chunks.source, chunks.lengths, chunks.to)]  # fmt: skip
+    sizes, skipped, chunk, source, lengths, to = map(address_of, arrays)
+    kept: list[npt.NDArray[Any]] = [filters, *arrays]
+    fill = 0
+    if chunks.fill is not None:
+        kept.append(np.frombuffer(chunks.fill, np.uint8))
+        fill = address_of(kept[-1])
+    row = (descriptor, len(filters), address_of(filters), chunks.itemsize, chunks.size, fill, len(chunks.offsets), 0,
+           sizes, skipped, len(chunks.chunk), chunk, source, lengths, to, 0, 0)  # fmt: skip
+    return np.array(row, np.int64), kept
 
 
 @functools.cache

@@ -15,6 +15,8 @@ from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.engines.decoupled.batch_groups import BatchGroups, DecoupledSource, GroupSpec, GroupTools
 from dlio_torch.data.engines.decoupled.block_arrays import BlockArray, device_array, host_array
 from dlio_torch.data.engines.decoupled.block_pool import BlockPool, Blocks
+from dlio_torch.data.engines.decoupled.core_epoch import CoreEpoch
+from dlio_torch.data.engines.decoupled.core_jobs import Jobs, is_native
 from dlio_torch.data.engines.decoupled.device_blocks import DeviceBlocks, current_gpu
 from dlio_torch.data.engines.decoupled.device_files import device_file_opener
 from dlio_torch.data.engines.decoupled.device_reading import DeviceReading
@@ -25,6 +27,7 @@ from dlio_torch.data.engines.decoupled.group_reader import Reading
 from dlio_torch.data.engines.decoupled.lane_batches import LaneGroups
 from dlio_torch.data.engines.decoupled.open_files import Files
 from dlio_torch.data.engines.decoupled.streams import KeptGroups, PlannedBatches
+from dlio_torch.data.engines.decoupled.warm_blocks import WarmBlocks
 from dlio_torch.data.order.lanes_plan import LanesPlan
 from dlio_torch.data.order.orders import BatchProducer
 from dlio_torch.data.order.pipe_plan import PipePlan
@@ -33,10 +36,12 @@ from dlio_torch.data.order.stream_plan import StreamPlan
 from dlio_torch.data.workers.placement import UNPLACED, Placement
 from dlio_torch.formats.core.direct_file import BLOCK
 from dlio_torch.formats.core.format import Format
+from dlio_torch.native import NativeUnavailable
 from dlio_torch.native.direct import DirectMover
 from dlio_torch.native.extents import Mover, open_mover
+from dlio_torch.native.read_core import ReadCore
 
-_GROUP_BYTES = 4 << 20  # small batches are made together up to this size
+_GROUP_BYTES = 6 << 20  # small batches are made together up to this size
 _SHARES = 4  # groups of each worker at least, where there are enough batches
 _HINTED = 16  # groups of which the system is told on a cold cache, at most
 _CLOSING_S = 2.0
@@ -100,8 +105,13 @@ class DecoupledEngine:
         held = sampler.interleave + self._threads if isinstance(sampler, StreamPlan) else None
         limit = config.max_open_files * self._threads
         self._files = Files(source.fmt, source.manifest, source.recorder, limit, held)
-        direct = source.fmt.config.direct_io
+        self._direct = direct = source.fmt.config.direct_io
         self._planner = Planner(source.fmt.specs(), source.manifest, self._files, block=BLOCK if direct else 0)
+        # A mover that is given, and memory of a GPU, need Python's threads; so do workers, which are told by another
+        # thread what the trainer has taken.
+        self._may_use_core = mover is None and config.read_to == "host" and source.preprocess is None and blocks is None
+        self._core: ReadCore | None = None
+        self._warm: WarmBlocks | None = None
         mover = mover or open_mover()
         mover = DirectMover(mover, BLOCK) if direct else mover
         self.blocks: BlockPool | DeviceBlocks
@@ -113,7 +123,7 @@ class DecoupledEngine:
             self._array = host_array
             self.blocks = blocks or Blocks(self._threads + 2, config.prefetch_bytes, pinned=config.pin_memory)
             self._reading = Reading(mover, config.transfer_size, self._threads, source.recorder)
-        self._epoch: Epoch | None = None
+        self._epoch: Epoch | CoreEpoch | None = None
 
     def _to_device(self, mover: Mover, limit: int) -> tuple[DeviceBlocks, DeviceReading]:
         """Memory of the current GPU, and reads that go there."""
@@ -128,9 +138,9 @@ class DecoupledEngine:
     @property
     def threads(self) -> list[threading.Thread]:
         """The reader threads of the current epoch."""
-        return [] if self._epoch is None else self._epoch.threads
+        return self._epoch.threads if isinstance(self._epoch, Epoch) else []
 
-    def start(self, epoch: int, step: int) -> Epoch:
+    def start(self, epoch: int, step: int) -> Epoch | CoreEpoch:
         """Start the batches of ``epoch`` from ``step`` on."""
         self._stop()
         config, size = self._config, self._batch_bytes
@@ -138,6 +148,10 @@ class DecoupledEngine:
         if self._source.preprocess is None:  # else the trainer would wait for the CPU work on batches behind
             each = max(1, int(min(_GROUP_BYTES, config.prefetch_bytes // (self._threads + 1)) // size))
         groups = self._groups(epoch, step, each, size)
+        jobs = self._jobs(groups, each * size)
+        if jobs is not None:
+            self._epoch = CoreEpoch(groups, jobs, limit=config.prefetch_bytes, in_order=config.in_order)
+            return self._epoch
         self._epoch = Epoch(
             groups,
             threads=self._threads,
@@ -147,6 +161,40 @@ class DecoupledEngine:
         )
         self._placement.place_threads(self._epoch.threads)
         return self._epoch
+
+    def _jobs(self, groups: BatchGroups, size: float) -> Jobs | None:
+        """Jobs of the read core, if it can read these groups of about ``size`` bytes."""
+        if not self._may_use_core or type(groups) is not BatchGroups:
+            return None
+        plan = groups.first_plan()
+        if plan is not None and not is_native(plan):
+            return None
+        config = self._config
+        if self._core is None:
+            try:
+                self._core = ReadCore(self._threads, config.transfer_size, BLOCK if self._direct else 0)
+            except NativeUnavailable:
+                self._may_use_core = False
+                return None
+            self._warm = None
+            self._placement.place_numbered(self._core.thread_numbers)
+        if isinstance(self.blocks, Blocks):
+            self._warm_up(self._core, self.blocks, int(max(size, 0 if plan is None else plan.size)))
+        assert isinstance(self._reading, Reading)
+        assert not isinstance(self.blocks, DeviceBlocks)
+        return Jobs(self._core, self._warm, self.blocks, self._reading, self._source.recorder, config.timeout_s)
+
+    def _warm_up(self, core: ReadCore, blocks: Blocks, size: int) -> None:
+        """Sees to blocks of at least ``size`` bytes."""
+        if self._warm is not None and self._warm.size >= size:
+            return
+        if self._warm is not None:
+            self._warm.retire()
+        if any(spec.variable for spec in self._source.fmt.specs()):
+            size += size // 4
+        # Those that are read ahead, the one that the trainer has, and the one that it drops when it has the next.
+        most = max(self._threads, self._config.prefetch_bytes // size) + 2
+        self._warm = WarmBlocks(core, blocks, size, most)
 
     def _groups(self, epoch: int, step: int, each: int, size: float) -> BatchGroups:
         plan, source = self._sampler, self._source
@@ -190,12 +238,21 @@ class DecoupledEngine:
     def close(self) -> None:
         """End the threads; a thread still inside a read after two seconds is left to end after that read."""
         self._stop()
+        if self._core is not None:
+            self._core.close()
+            self._core = None
         self._files.close()
         if isinstance(self._reading, DeviceReading):
             self._reading.close()
 
     def _stop(self) -> None:
         if self._epoch is None:
+            return
+        if isinstance(self._epoch, CoreEpoch):
+            if not self._epoch.stop() and self._core is not None:
+                self._core.close()  # its threads end after their reads; others read the next epoch
+                self._core = None
+            self._epoch = None
             return
         self._epoch.stop()
         end = time.monotonic() + _CLOSING_S

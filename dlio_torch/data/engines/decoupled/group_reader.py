@@ -137,12 +137,26 @@ class Reading:
         try:
             self.mover.read(descriptors, offsets, lengths, to, self._request)
         except ExtentError as error:
-            path, first = paths[int(descriptors[error.extent])], int(offsets[error.extent])
-            if error.errno == errno.EINVAL:  # of what is asked for here, only a direct read can be invalid
-                raise not_permitted(path) from error
-            if error.errno is not None:
-                raise unreadable(path, OSError(error.errno, os.strerror(error.errno))) from error
-            raise ended_early(path, first, error.got, int(lengths[error.extent])) from error
+            extent = error.extent
+            wanted = paths[int(descriptors[extent])], int(offsets[extent]), int(lengths[extent])
+            raise extent_error(*wanted, error.got, error.errno) from error
+
+
+def extent_error(path: Path, first: int, length: int, got: int, number: int | None) -> DataError:
+    """The error of an extent that could not be read.
+
+    Args:
+        path: the file.
+        first: first byte of the extent.
+        length: its bytes.
+        got: bytes of it that were read.
+        number: errno; ``None``: the file ended.
+    """
+    if number == errno.EINVAL:  # of what is asked for here, only a direct read can be invalid
+        return not_permitted(path)
+    if number is not None:
+        return unreadable(path, OSError(number, os.strerror(number)))
+    return ended_early(path, first, got, length)
 
 
 def ended_early(path: Path, first: int, got: int, length: int) -> DataError:
