@@ -101,7 +101,7 @@ FLAGS: dict[str, Flag] = {
     ),
     "--no-score": Flag(
         ("fit",),
-        "do not run the recipe to compare it with the recording; a short run measures its preprocessing all the same",
+        "do not compare a run; a short one measures preprocessing all the same",
     ),
     "--anonymise": Flag(("fit",), "no names of files, hosts, users, programs or arrays in the result"),
     "--files": Flag(("compare",), "which file of B stands for which of A", "a.h5=b.h5", many=True),
