@@ -154,6 +154,15 @@ def test_a_subset_that_never_changes_and_samples_drawn_again_are_gaps() -> None:
     assert any("gives 50% of the indices of an epoch again" in gap for gap in again.gaps)
 
 
+def test_files_that_are_mapped_before_the_first_batch_alone_are_inherited_by_workers() -> None:
+    before = [(TRAINER, "mmap", "/data/a", 0, 100, 5)]
+    later = (TRAINER, "mmap", "/data/b", 0, 100, FIRST_FETCH + 1)
+    assert fit_loader(recorded(shuffled(24), before), DATA).value("loader.opened_by") == "main"
+    assert fit_loader(recorded(shuffled(24), [*before, later]), DATA).value("loader.opened_by") is None
+    spawned = recorded(shuffled(24), before, start_method="spawn")
+    assert fit_loader(spawned, DATA).value("loader.opened_by") is None
+
+
 def test_data_that_are_read_before_the_first_batch_alone_are_in_memory() -> None:
     before = [(TRAINER, "read", "/data/a", 0, 4096, 5)]
     after = (WORKER, "read", "/data/a", 0, 4096, FIRST_FETCH + 1)
