@@ -186,8 +186,8 @@ def datapipe(
 
 def _batches(plan: BatchSampler | PipePlan, source: Any, epoch: int) -> Iterator[Batch]:
     """Batches of one epoch, read in this process."""
+    source.begin(epoch, 0)
     if isinstance(plan, PipePlan):
-        source.begin(epoch, 0)
         for fetched in source.pipes[0]:
             yield fetched.opened()
         return

@@ -99,7 +99,10 @@ FLAGS: dict[str, Flag] = {
     "--rerun": Flag(
         ("fit",), "another recording of the same program, for the noise floor", "rec2", many=True, path=True
     ),
-    "--no-score": Flag(("fit",), "do not run the recipe to compare it with the recording"),
+    "--no-score": Flag(
+        ("fit",),
+        "do not compare a run; a short one measures preprocessing all the same",
+    ),
     "--anonymise": Flag(("fit",), "no names of files, hosts, users, programs or arrays in the result"),
     "--files": Flag(("compare",), "which file of B stands for which of A", "a.h5=b.h5", many=True),
     "--per-rank": Flag(("compare",), "compare rank by rank"),

@@ -101,10 +101,10 @@ def rank_batch(config: Config, world_size: int) -> int:
 
 
 def _count(config: Config, files: int, per_file: int, batch: int, world_size: int) -> int:
-    pad = config.access.tail == "pad"
+    drop = config.access.tail == "drop"
 
     def part(whole: int, parts: int) -> int:
-        return -(-whole // parts) if pad else whole // parts
+        return whole // parts if drop else -(-whole // parts)
 
     if config.access.partition == "none":
         share = files * per_file

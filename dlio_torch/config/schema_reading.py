@@ -31,8 +31,10 @@ class AccessConfig:
         "contiguous range of samples; files: whole files; none: every rank reads all samples",
     )
     stride: int = opt(1, "with order=strided: distance between consecutive reads, in samples", minimum=1)
-    tail: Literal["drop", "pad"] = opt(
-        "drop", "incomplete last batch; drop: it is skipped; pad: samples from the start of the order fill it"
+    tail: Literal["drop", "pad", "keep"] = opt(
+        "drop",
+        "incomplete last batch; drop: it is skipped; pad: samples from the start of the order fill it; keep: it is "
+        "delivered, smaller than the others, as by a DataLoader with drop_last=False",
     )
     unit: Literal["sample", "block", "file"] = opt(
         "sample",

@@ -103,7 +103,7 @@ def _check_even_files(check: ConfigCheck, world_size: int, num_files: int | None
     """Refuse files that each rank reads to the end (``access=file_per_rank``) if some ranks would have more of them."""
     access, data = check.config.access, check.config.dataset
     reads_all = access.partition == "files" and access.order == "sequential" and access.pattern == "samples"
-    if not reads_all or access.tail == "pad" or num_files is None or num_files % world_size == 0:
+    if not reads_all or access.tail != "drop" or num_files is None or num_files % world_size == 0:
         return
     ranks = max(count for count in range(1, world_size) if num_files % count == 0)
     more = f"dataset.num_files={-(-num_files // world_size) * world_size}, or " if data.path is None else ""
@@ -111,7 +111,7 @@ def _check_even_files(check: ConfigCheck, world_size: int, num_files: int | None
         ["access.partition", "access.order", "dataset.num_files" if data.path is None else "dataset.path"],
         f"{num_files} files cannot be divided equally among {world_size} ranks, so that the last samples of some files "
         "would never be read",
-        f"set {more}access.tail=pad (ranks with fewer files read samples again), or start {counted(ranks, 'rank')}",
+        f"set {more}access.tail=keep (ranks with fewer files read samples again), or start {counted(ranks, 'rank')}",
     )
 
 
@@ -140,7 +140,7 @@ def _check_share(check: ConfigCheck, world_size: int, num_samples: int, num_file
         check.fail(
             ["train.batch_size", check.amount],
             f"a batch of {batch} samples is larger than {owner} {share} samples",
-            f"set train.batch_size={max(1, share) * cut} or less, or access.tail=pad, or provide more samples",
+            f"set train.batch_size={max(1, share) * cut} or less, or access.tail=keep, or provide more samples",
         )
 
 

@@ -16,21 +16,21 @@ from dlio_torch.units import counted
 
 
 def fit_amounts(training: RecordedTraining, data: DataFit) -> Findings:
-    """``train.batch_size``, ``train.epochs`` and ``train.steps``."""
+    """``train.batch_size``, ``train.epochs``, ``train.steps`` and ``access.tail``."""
     recorded = training.training
     if recorded is None:
         return findings(amount_of_reads(training, data))
     size, evidence, confidence = _batch(training, recorded)
-    epochs = _batches_of_epochs(recorded)
+    epochs, rest = _batches_of_epochs(recorded), last_batch(training, recorded, size)
+    given = ((int(epochs.max()) - 1) * size + rest) * _sharing_ranks(training, recorded)
+    steps = [*_steps(training, recorded, data, epochs, size, given)]
     values = [
         Finding("train.batch_size", size, evidence, confidence),
         Finding("train.epochs", len(epochs), f"the loader was iterated {counted(len(epochs), 'time')}"),
-        *_steps(training, recorded, data, epochs, size),
+        *steps,
+        *_tail(recorded, rest, size),
     ]
-    rest = last_batch(training, recorded, size)
-    if rest < size:
-        values.append(_tail(rest, size, int(epochs.max())))
-    return findings(values, [*_gaps(epochs), *_gap_of_tail(rest, size)])
+    return findings(values, [*_gaps(epochs), *(_gap_of_tail(rest, size) if steps else ())])
 
 
 def _batches_of_epochs(recorded: RecordedLoader) -> pd.Series[int]:
@@ -54,9 +54,14 @@ def _batch(training: RecordedTraining, recorded: RecordedLoader) -> tuple[int, s
 
 
 def _steps(
-    training: RecordedTraining, recorded: RecordedLoader, data: DataFit, epochs: pd.Series[int], size: int
+    training: RecordedTraining,
+    recorded: RecordedLoader,
+    data: DataFit,
+    epochs: pd.Series[int],
+    size: int,
+    given: int,
 ) -> Iterator[Finding]:
-    """``train.steps``, where an epoch is not one pass over all samples."""
+    """``train.steps``, where an epoch, in which the sampler has ``given`` samples, is not one pass over all samples."""
     most = int(epochs.max())
     if not all(epoch.exhausted for epoch in recorded.epochs if epoch.batches):
         yield Finding("train.steps", most, f"{most} batches were fetched in an iteration that did not reach its end")
@@ -64,7 +69,6 @@ def _steps(
     if is_stream(recorded):
         return
     # A sampler may give fewer samples, or more, than there are.
-    given = most * size * _sharing_ranks(training, recorded)
     if most and abs(given - data.samples) >= size * training.world_size:
         evidence = f"the sampler gives {counted(most, 'batch', 'batches')} of {data.samples} samples in an iteration"
         yield Finding("train.steps", most, evidence)
@@ -91,13 +95,19 @@ def last_batch(training: RecordedTraining, recorded: RecordedLoader, size: int) 
     return min([size, *(head for head in heads if head)])
 
 
-def _tail(rest: int, size: int, batches: int) -> Finding:
-    """``access.tail`` that reads about as much as the program, whose last batch is smaller."""
-    value = "pad" if batches == 1 or 2 * rest >= size else "drop"
-    return Finding("access.tail", value, f"the last batch of an iteration has {rest} of {size} samples", "likely")
+def _tail(recorded: RecordedLoader, rest: int, size: int) -> Iterator[Finding]:
+    """``access.tail``: by the loader's own option, or by the last batch of one that the program makes batches for."""
+    loader = recorded.loader
+    if loader.batch_size is not None:
+        value = "drop" if loader.drop_last else "keep"
+        yield Finding("access.tail", value, f"the loader has drop_last={loader.drop_last}", "certain")
+    elif rest < size:
+        evidence = f"the last batch of an iteration has {rest} of {size} samples"
+        yield Finding("access.tail", "keep", evidence, "likely")
 
 
 def _gap_of_tail(rest: int, size: int) -> Iterator[str]:
+    """A smaller batch that ends an iteration over fewer samples than there are."""
     if rest < size:
         yield f"the last batch of an iteration has {rest} of {size} samples; those of the recipe are all full"
 

@@ -24,7 +24,6 @@ from dlio_torch.formats.core.inspection import Inspection
 from dlio_torch.formats.core.recorded_samples import RecordedSamples
 from dlio_torch.formats.core.recreation import ObservedArray, ObservedReads, Recreation, recreation
 from dlio_torch.formats.core.registry import facts
-from dlio_torch.iotrace.events.call_names import CLASSES, MAP, READ, class_codes
 from dlio_torch.units import counted
 
 _UNEQUAL = 0.05  # spread of the sizes of files, relative to their mean, from which on it is said
@@ -94,7 +93,7 @@ def _known_format(training: RecordedTraining) -> DataFit:
     amounts = amounts_of(samples, recreated.files or len(paths), recreated.samples_per_file)
     name = recreated.format or inspection.format
     values = [*_values(inspection, recreated, name), *_amounts(samples, len(paths), amounts)]
-    values += [*_of_evaluation(training, others, amounts[1], recreated), *_opening(training, recorded)]
+    values += _of_evaluation(training, others, amounts[1], recreated)
     gaps = [*recreated.differences, *_unequal(paths)]
     result = findings(values, gaps, [*_reproduced(inspection, recreated, recorded, paths), *others])
     return DataFit(result, name, tuple(map(str, paths)), samples, inspection)
@@ -192,25 +191,6 @@ def _of_evaluation(
     evidence = f"{counted(len(others), 'file')} with {counted(samples, 'sample')} read for evaluation alone"
     yield Finding("dataset.num_files_eval", files, evidence)
     yield Finding("dataset.samples_per_file_eval", size, evidence)
-
-
-def _opening(training: RecordedTraining, recorded: Sequence[str]) -> Iterator[Finding]:
-    """Data that were read into memory, or mapped for all workers, before the first batch."""
-    calls = training.calls[training.calls["file"].isin(recorded)]
-    loader = training.training.loader if training.training is not None else None
-    if loader is None or (calls["dataset"] >= 0).any():
-        return
-    codes = class_codes(calls)
-    reads, maps = (calls[codes == CLASSES.index(name)] for name in (READ, MAP))
-    mapped = maps[maps["op"] == "mmap"]
-    if len(mapped) and loader.num_workers and loader.start_method == "fork":
-        if mapped["start_ns"].max() < training.begin_ns:
-            yield Finding(
-                "loader.opened_by", "main", f"{counted(len(mapped), 'map')} before the first batch, none by a worker"
-            )
-    elif len(reads) and mapped.empty and reads["start_ns"].max() < training.begin_ns:
-        evidence = f"{counted(len(reads), 'read')} before the first batch, none after it"
-        yield Finding("loader.in_memory", True, evidence, "likely")
 
 
 def _unequal(paths: Sequence[Path]) -> Iterator[str]:

@@ -101,3 +101,6 @@ def _gaps(training: RecordedTraining, recorded: RecordedLoader, points: list[Sav
     workers = (recorded.loader.num_workers, training.training.loader.num_workers)
     if workers[0] != workers[1]:
         yield f"the loader of the evaluation has {workers[0]} workers; in the emulation it has {workers[1]}"
+    if recorded.loader.drop_last != training.training.loader.drop_last:
+        drops = recorded.loader.drop_last
+        yield f"the loader of the evaluation has drop_last={drops}; the emulation has one access.tail for both loaders"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dlio_torch.environment.cores import usable_cores
+from dlio_torch.errors import DlioError
 from dlio_torch.files.atomic_file import replace_text
 from dlio_torch.fit.anonymous_names import AnonymousNames, anonymous_evidence, anonymous_names
 from dlio_torch.fit.fit_evidence import evidence
@@ -84,18 +85,18 @@ def make_result(request: FitRequest, announce: Callable[[str], None]) -> FitResu
     reruns = [_rerun(training, path) for path in request.reruns]
     fitted = fit_training(training)
     names = anonymous_names(training, fitted, [request.output.absolute()]) if request.anonymised else None
-    written = _written(request, training, fitted, names)
-    with _interruptible(written.folder):
-        measured = with_preprocessing(training, fitted, written.folder, announce)
+    folder = ResultFolder.create(request.output, force=request.force)
+    written = _written(folder, request, training, fitted, names)
+    # An anonymous result has no run: it holds names of this machine.
+    with _runs(folder, are_kept=request.scored and names is None):
+        measured = with_preprocessing(training, fitted, folder, announce)
         if measured is not fitted:
-            written = _written(replace(request, force=True), training, measured, names)
+            written = _written(folder, request, training, measured, names)
         if not request.scored:
-            written.folder.remove_run()
             return written
         announce("running the recipe to compare it with the recording")
-        scored = _scored(written.folder, training, measured, reruns)
+        scored = _scored(folder, training, measured, reruns)
     if names is not None:
-        written.folder.remove_run()  # it holds names of this machine
         scored = names.score(scored)
     result = replace(written, score=scored, notes=_notes(fitted.ranks))
     result.folder.write_json(result.folder.score, result.figures or {})
@@ -103,14 +104,25 @@ def make_result(request: FitRequest, announce: Callable[[str], None]) -> FitResu
 
 
 @contextlib.contextmanager
-def _interruptible(folder: ResultFolder) -> Iterator[None]:
-    """Removes what a run of the recipe left when an interrupt ends it; the recipe and its evidence stay."""
+def _runs(folder: ResultFolder, *, are_kept: bool) -> Iterator[None]:
+    """Runs of the recipe, which share a data set; removes it at their end, and the last run if it is not kept.
+
+    The recipe and its evidence stay, even if a run fails or is interrupted.
+    """
     try:
         yield
     except KeyboardInterrupt as interrupt:
-        folder.remove_run()
+        are_kept = False
         interrupt.args = (f"the recipe is written, without a score: {folder.recipe}",)
         raise
+    except DlioError as error:
+        if not are_kept and str(folder.emulation_log) in (error.hint or ""):
+            error.hint = f"run it by recipe={folder.recipe}"
+        raise
+    finally:
+        folder.remove_data()
+        if not are_kept:
+            folder.remove_run()
 
 
 def _rerun(training: RecordedTraining, path: Path) -> RecordedTraining:
@@ -121,7 +133,11 @@ def _rerun(training: RecordedTraining, path: Path) -> RecordedTraining:
 
 
 def _written(
-    request: FitRequest, training: RecordedTraining, fitted: FittedTraining, names: AnonymousNames | None
+    folder: ResultFolder,
+    request: FitRequest,
+    training: RecordedTraining,
+    fitted: FittedTraining,
+    names: AnonymousNames | None,
 ) -> FitResult:
     """Writes recipe and evidence."""
     figures = evidence(training, fitted)
@@ -130,7 +146,6 @@ def _written(
         fitted = replace(fitted, findings=names.findings(fitted.findings))
         figures = anonymous_evidence(names, figures, fitted.findings)
         title = "Written by `fit` from a recording, whose names are replaced by numbers."
-    folder = ResultFolder.create(request.output, force=request.force)
     replace_text(folder.recipe, recipe_text(fitted.findings, title))
     if fitted.data.replayed is not None:
         write_recorded_samples(fitted.data.replayed, folder.requests)

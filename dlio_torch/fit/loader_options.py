@@ -32,7 +32,8 @@ def fit_loader(training: RecordedTraining, data: DataFit) -> Findings:
         return findings(loader_of_reads(training, data))
     recorded = training.training
     values = [*_engine(recorded), *_workers(recorded), *_delivery(recorded)]
-    values += [*_style(recorded), *_in_memory(training, data), *_open_files(training, data)]
+    values += [*_style(recorded), *_in_memory(training, data), *_opened_by(training, data, recorded)]
+    values += _open_files(training, data)
     values += _probed(training, data)
     return findings(values, _gaps(recorded))
 
@@ -104,6 +105,16 @@ def _in_memory(training: RecordedTraining, data: DataFit) -> Iterator[Finding]:
     if moved.sum() and later <= _IN_MEMORY * moved.sum() and not (codes == CLASSES.index(MAP)).any():
         evidence = f"{format_size(int(moved.sum()))} were read before the first batch, and {format_size(later)} later"
         yield Finding("loader.in_memory", True, evidence, "likely")
+
+
+def _opened_by(training: RecordedTraining, data: DataFit, recorded: RecordedLoader) -> Iterator[Finding]:
+    """Whether workers inherit files that were mapped before the first batch."""
+    calls = training.calls[within(training.calls, data.files)]
+    maps = calls[(class_codes(calls) == CLASSES.index(MAP)) & (calls["op"] == "mmap").to_numpy()]
+    is_inherited = recorded.loader.num_workers and recorded.loader.start_method == "fork"
+    if len(maps) and is_inherited and (calls["dataset"] < 0).all() and maps["start_ns"].max() < training.begin_ns:
+        evidence = f"{counted(len(maps), 'map')} before the first batch, none by a worker"
+        yield Finding("loader.opened_by", "main", evidence)
 
 
 def _open_files(training: RecordedTraining, data: DataFit) -> Iterator[Finding]:

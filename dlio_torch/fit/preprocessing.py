@@ -178,7 +178,7 @@ def _batch_size(training: RecordedTraining, recorded: RecordedLoader) -> float:
 
 
 def _short(recorded: RecordedLoader) -> list[str]:
-    """Settings of a run of one epoch, of few steps."""
+    """Settings of a run of one epoch, of few steps, without evaluation and checkpoints."""
     longest = int(recorded.fetches.groupby("offset").size().max())
     steps = [f"train.steps={_MOST_STEPS}"] if longest > _MOST_STEPS else []
-    return ["train.epochs=1", *steps]
+    return ["train.epochs=1", "train.eval_every_epochs=0", "train.eval_every_steps=0", "checkpoint=none", *steps]

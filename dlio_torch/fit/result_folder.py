@@ -7,7 +7,7 @@
     score.json       how alike the recipe's run and the recording are (versioned)
     requests.npz     the recorded requests, for a data set of format ``extents`` alone
     emulation/       run directory of the run that was compared; emulation.log is its output
-    .data/           data set of that run, removed at its end
+    .data/           data set of the runs of the recipe, removed at their end
     dlio_torch.json  the list of these files, for ``clean`` (see :mod:`dlio_torch.ownership.marker`)
 """
 
@@ -99,18 +99,22 @@ class ResultFolder:
 
     @property
     def data(self) -> Path:
-        """Data set of the compared run."""
+        """Data set of the runs of the recipe."""
         return self.path / ".data"
 
     def remove_run(self) -> None:
-        """Remove what the compared run left: its run directory, log and data set."""
-        for folder in (self.emulation, self.data):
-            shutil.rmtree(folder, ignore_errors=True)
+        """Remove the run directory and the log of the last run."""
+        shutil.rmtree(self.emulation, ignore_errors=True)
         self.emulation_log.unlink(missing_ok=True)
+
+    def remove_data(self) -> None:
+        """Remove the data set of the runs."""
+        shutil.rmtree(self.data, ignore_errors=True)
 
     def remove_files(self) -> None:
         """Remove all files of a result."""
         self.remove_run()
+        self.remove_data()
         for file in (self.recipe, self.evidence, self.score, self.requests):
             file.unlink(missing_ok=True)
 

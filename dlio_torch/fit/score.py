@@ -7,7 +7,6 @@ of distance to this bound.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -102,7 +101,7 @@ def ratio(component: Component) -> float:
 def run_recipe(folder: ResultFolder, ranks: int, *overrides: str) -> Path:
     """Runs the recipe of a result at the recorded scale, with its calls recorded; returns the run directory.
 
-    The data set is generated beside the result and removed afterwards.
+    The data set is generated beside the result, where the next run of the recipe finds it.
 
     Args:
         folder: the result, with a recipe.
@@ -114,11 +113,8 @@ def run_recipe(folder: ResultFolder, ranks: int, *overrides: str) -> Path:
     """
     arguments = [f"recipe={folder.recipe}", f"output.dir={folder.emulation}", f"dataset.root={folder.data}"]
     folder.remove_run()
-    try:
-        command = emulator([*arguments, *_RUN, *overrides], ranks)
-        ended = run_process(command, folder.emulation_log, timeout_s=_LONGEST_S)
-    finally:
-        shutil.rmtree(folder.data, ignore_errors=True)
+    command = emulator([*arguments, *_RUN, *overrides], ranks)
+    ended = run_process(command, folder.emulation_log, timeout_s=_LONGEST_S)
     if ended.exit_code:
         raise PreconditionError(f"the recipe cannot be run: {ended.error}", hint=f"see {folder.emulation_log}")
     return folder.emulation

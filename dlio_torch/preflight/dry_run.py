@@ -104,13 +104,10 @@ def _training(config: Config, fmt: Format, sampler: Plan, world_size: int, sourc
     if config.stage.dir is not None:
         readers = "the ranks of a node read" if config.stage.per == "node" else "each rank reads"
         yield f"stage: the files that {readers} are copied to {config.stage.dir} before they are read"
-    fetched = fetched_by(sampler)
-    samples = len(fetched) * epochs * sampler.batch_size
+    samples = sampler.epoch_samples * epochs
     compute = steps * epochs * config.compute.emulated_step_s
     yield f"ranks: {_ranks(config, world_size)}"
-    yield (
-        f"steps: {steps} per rank and epoch, {counted(epochs, 'epoch')}, {sampler.batch_size} samples per rank and step"
-    )
+    yield f"steps: {steps} per rank and epoch, {counted(epochs, 'epoch')}, {_samples_of_a_step(sampler)}"
     yield (
         f"reads: {format_size(samples * fmt.sample_bytes())} of tensors per rank, about "
         f"{format_size(samples * stored_bytes(fmt) * fmt.sharing())} of stored data"
@@ -124,6 +121,12 @@ def _training(config: Config, fmt: Format, sampler: Plan, world_size: int, sourc
         f"memory: about {format_size(held_batch_bytes(config, fmt, sampler))} of batches per rank, in addition to torch"
     )
     yield f"time: at least {format_duration(compute)} of emulated compute per rank, plus generating, reading and saving"
+
+
+def _samples_of_a_step(sampler: Plan) -> str:
+    if sampler.epoch_samples == len(fetched_by(sampler)) * sampler.batch_size:
+        return f"{sampler.batch_size} samples per rank and step"
+    return f"at most {sampler.batch_size} samples per rank and step, {sampler.epoch_samples} per rank and epoch"
 
 
 def _job_checkpoint(config: Config, steps: int) -> Iterator[str]:

@@ -119,10 +119,10 @@ def held_batch_bytes(config: Config, fmt: Format, sampler: Plan) -> float:
     """Bytes of batches and samples that a rank holds in memory at once, without torch's own memory."""
     loader = config.loader
     fetched = fetched_by(sampler)
-    samples = len(fetched) * config.train.epochs * sampler.batch_size
+    samples = sampler.epoch_samples * config.train.epochs
     endless = isinstance(fetched, PipePlan) and fetched.endless  # its pipes read on into the next epoch
     demand = engines.facts(loader.engine).demand(loader)
-    batch = sampler.batch_size * fmt.sample_bytes()
+    batch = min(sampler.batch_size, sampler.epoch_samples) * fmt.sample_bytes()
     held = demand.held_bytes(batch, None if endless else len(fetched))
     held += min(loader.prefetch_to_device, len(fetched)) * batch
     if loader.in_memory:
@@ -240,7 +240,9 @@ def _min_seconds(config: Config, sampler: Plan, eval_steps: int) -> float:
     if config.loader.replay == "none" and not config.loader.in_memory:
         # Each reader preprocesses its own samples, and all readers work at once however few cores there are.
         readers = engines.facts(config.loader.engine).demand(config.loader).readers
-        step_s = max(step_s, sampler.batch_size * compute.preprocess_s / max(1, readers))
+        fetched = fetched_by(sampler)
+        batch = min(sampler.batch_size, fetched.epoch_samples / len(fetched))
+        step_s = max(step_s, batch * compute.preprocess_s / max(1, readers))
     return float(steps) * max(step_s, _MIN_STEP_S) + float(times) * eval_steps * max(eval_s, _MIN_STEP_S)
 
 

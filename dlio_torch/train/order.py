@@ -33,14 +33,14 @@ class OrderPart:
     """Contribution of one rank's batches to the checksum of an epoch.
 
     Attributes:
-        crc: contribution, which xor combines with that of other ranks; ``None`` if batches differed in size.
+        crc: contribution, which xor combines with that of ranks whose batches have the same sizes.
         steps: steps of the epoch that this run did.
-        samples: samples of these steps.
+        sizes: CRC-32 of the numbers of samples of these batches, by which ranks compare them.
     """
 
-    crc: int | None
+    crc: int
     steps: int
-    samples: int
+    sizes: int
 
 
 def comparable_settings(config: Config, world_size: int) -> dict[str, Any] | None:
@@ -50,7 +50,9 @@ def comparable_settings(config: Config, world_size: int) -> dict[str, Any] | Non
     ``access.pattern`` loader workers       ranks
     ================== ==================== ================================================================
     ``samples``        any number           any number with ``access.partition=batches`` and
-                                            ``train.batch_scope=global``, else the same number
+                                            ``train.batch_scope=global``, else the same number; with
+                                            ``access.tail=keep`` the same number, a multiple of which
+                                            the last samples are completed to
     ``stream``         the same number;     the same number
                        0 is as 1
     ``lanes``          as ``stream``        the same number
@@ -73,6 +75,7 @@ def comparable_settings(config: Config, world_size: int) -> dict[str, Any] | Non
         return None
     by_number = access.pattern == "samples"
     shared = by_number and access.partition == "batches" and config.train.batch_scope == "global"
+    shared = shared and access.tail != "keep"
     same = [0, 1] if loader.num_workers <= 1 else [loader.num_workers]
     return {
         "engines": "any",
@@ -95,53 +98,57 @@ class OrderChecksum:
 
     def _begin(self) -> None:
         self._crcs = array("I")
-        self._size: int | None = None
-        self._samples = 0
-        self._same_size = True
+        self._sizes: list[list[int]] = []  # samples of a batch, and number of such batches in a row
 
     def add(self, numbers: npt.NDArray[np.int64]) -> None:
         """Add the sample numbers of the next batch."""
         self._crcs.append(zlib.crc32(numbers.data if _LITTLE else numbers.astype("<i8").data))
         size = len(numbers)
-        self._samples += size
-        if size != self._size:
-            self._same_size = self._size is None
-            self._size = size
+        if not self._sizes or self._sizes[-1][0] != size:
+            self._sizes.append([size, 0])
+        self._sizes[-1][1] += 1
 
     def end(self) -> OrderPart:
         """Return the contribution of the batches since the last call, and reset."""
-        steps, samples, size = len(self._crcs), self._samples, self._size or 0
-        crc = None
-        if self._same_size:
-            crcs = np.frombuffer(self._crcs, np.uint32) if steps else np.zeros(0, np.uint32)
-            crc = _contribution(crcs, size * _ITEM_BYTES, self._rank, self._world_size)
+        crcs = np.frombuffer(self._crcs, np.uint32) if self._crcs else np.zeros(0, np.uint32)
+        crc, first, following = 0, 0, sum(size * count for size, count in self._sizes)
+        for size, count in self._sizes:
+            following -= size * count
+            behind = size * (self._world_size - 1 - self._rank) + following * self._world_size
+            chosen = crcs[first : first + count]
+            crc ^= _contribution(chosen, size * self._world_size * _ITEM_BYTES, behind * _ITEM_BYTES)
+            first += count
+        part = OrderPart(crc, len(crcs), zlib.crc32(np.array(self._sizes, "<i8").tobytes()))
         self._begin()
-        return OrderPart(crc, steps, samples)
+        return part
 
 
 def whole(parts: Sequence[OrderPart | None]) -> int | None:
-    """Combine the contributions of all ranks to the checksum of an epoch; ``None`` if one is unknown."""
-    crc = 0
+    """Combine the contributions of all ranks to the checksum of an epoch.
+
+    Returns:
+        ``None`` if a contribution is unknown, if there are no batches, or if batches of a step differ in size.
+    """
+    crc, first = 0, parts[0] if parts else None
     for part in parts:
-        if part is None or part.crc is None or (part.steps, part.samples) != (parts[0].steps, parts[0].samples):  # type: ignore[union-attr]
+        if part is None or first is None or (part.steps, part.sizes) != (first.steps, first.sizes):
             return None
         crc ^= part.crc
-    return crc if parts and parts[0] is not None and parts[0].steps else None
+    return crc if first is not None and first.steps else None
 
 
 _LITTLE = sys.byteorder == "little"
 
 
-def _contribution(crcs: _Vector, size: int, rank: int, world_size: int) -> int:
-    """Xor of the CRCs of batches of ``size`` bytes, each extended by the bytes that follow it."""
-    over = _zeros(size * world_size)
+def _contribution(crcs: _Vector, step: int, behind: int) -> int:
+    """Xor of the CRCs of batches, each extended by ``step`` bytes for each batch after it, and ``behind`` more."""
+    over = _zeros(step)
     while len(crcs) > 1:
         if len(crcs) % 2:  # an empty text before the first contributes nothing
             crcs = np.concatenate([np.zeros(1, np.uint32), crcs])
         crcs = _carry(over, crcs[0::2]) ^ crcs[1::2]
         over = _carry(over, over)
-    behind = _zeros(size * (world_size - 1 - rank))
-    return int(_carry(behind, crcs)[0]) if len(crcs) else 0
+    return int(_carry(_zeros(behind), crcs)[0]) if len(crcs) else 0
 
 
 def _carry(operator: _Vector, crcs: _Vector) -> _Vector:

@@ -66,13 +66,13 @@ class EpochLog(Iterable[EpochFigures]):
             row = self._values[begin : begin + _ROW]
             epoch, seconds, idle_core_s, first_step = row[:4]
             io = [int(value) for value in row[4 : 4 + _IO] if not math.isnan(value)]
-            crc, *counts = (None if math.isnan(value) else int(value) for value in row[4 + _IO :])
+            order = [int(value) for value in row[4 + _IO :] if not math.isnan(value)]
             yield EpochFigures(
                 int(epoch),
                 seconds,
                 IoCounters(*io) if io else None,
                 None if math.isnan(idle_core_s) else idle_core_s,
-                None if counts[0] is None else OrderPart(crc, counts[0], counts[1] or 0),
+                OrderPart(*order) if order else None,
                 int(first_step),
             )
 

@@ -111,29 +111,45 @@ def test_checksums_of_other_files_do_not_stay(tmp_path: Path) -> None:
 # --- the order --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("ranks", "steps", "size"), [(1, 1, 4), (1, 7, 3), (4, 9, 5), (3, 16, 2), (2, 257, 8)])
-def test_the_checksum_of_the_order_is_the_crc_of_the_sample_numbers(ranks: int, steps: int, size: int) -> None:
-    numbers = np.random.default_rng(steps).integers(0, 1 << 40, (steps, ranks, size)).astype("<i8")
+def parts_of(batches: list[list[Any]], ranks: int) -> list[OrderPart]:
+    """Contributions of ranks to the checksum of ``batches``: of each step, one of each rank."""
     parts = []
     for rank in range(ranks):
         order = OrderChecksum(rank, ranks)
         order.add(np.zeros(3, np.int64))  # of an epoch before
         order.end()
-        for step in range(steps):
-            order.add(np.ascontiguousarray(numbers[step, rank]))
+        for step in batches:
+            order.add(np.ascontiguousarray(step[rank]))
         parts.append(order.end())
-    assert whole(parts) == zlib.crc32(numbers.tobytes())
+    return parts
+
+
+@pytest.mark.parametrize(
+    ("ranks", "sizes"),
+    [
+        (1, [4]),
+        (1, [3] * 7),
+        (4, [5] * 9),
+        (3, [2] * 16),
+        (2, [8] * 257),
+        (1, [4, 4, 3]),
+        (3, [5, 5, 5, 2]),
+        (2, [4] * 9 + [1, 4, 4, 3, 3, 2]),
+    ],
+)
+def test_the_checksum_of_the_order_is_the_crc_of_the_sample_numbers(ranks: int, sizes: list[int]) -> None:
+    draw = np.random.default_rng(len(sizes))
+    batches = [[draw.integers(0, 1 << 40, size).astype("<i8") for _ in range(ranks)] for size in sizes]
+    numbers = b"".join(batch.tobytes() for step in batches for batch in step)
+    assert whole([*parts_of(batches, ranks)]) == zlib.crc32(numbers)
 
 
 def test_what_cannot_be_put_together_has_no_checksum() -> None:
-    order = OrderChecksum(0, 1)
-    for size in (4, 4, 3, 3):
-        order.add(np.arange(size))
-    part = order.end()
-    assert (part.crc, part.steps, part.samples) == (None, 4, 14)
-    assert whole([part]) is None
-    assert whole([OrderPart(1, 2, 8), OrderPart(1, 3, 12)]) is None
-    assert whole([OrderPart(1, 2, 8), None]) is None
+    uneven = parts_of([[np.arange(4), np.arange(4)], [np.arange(3), np.arange(4)]], 2)
+    fewer = [parts_of([[np.arange(4)] * 2] * steps, 2)[rank] for rank, steps in enumerate((2, 3))]
+    assert whole([*uneven]) is None
+    assert whole([*fewer]) is None
+    assert whole([fewer[0], None]) is None
     assert whole([OrderChecksum(0, 1).end()]) is None
 
 

@@ -29,8 +29,10 @@ SAMPLES = 21
 ACCESS = (
     AccessConfig(partition="batches", order="shuffled", unit="sample"),
     AccessConfig(partition="batches", order="shuffled", unit="block", tail="pad"),
+    AccessConfig(partition="batches", order="shuffled", unit="sample", tail="keep"),
     AccessConfig(partition="batches", order="random_blocks", unit="block"),
     AccessConfig(partition="slices", order="shuffled", unit="block"),
+    AccessConfig(partition="slices", order="sequential", unit="block", tail="keep"),
     AccessConfig(partition="slices", order="random_blocks", unit="sample"),
     AccessConfig(partition="none", order="strided", stride=3, unit="block", tail="pad"),
 )
@@ -69,7 +71,7 @@ def same(root: str, names: str) -> None:
     comm = connect(DistConfig(backend="mpi"))
     for number, name in enumerate(names.split("|")):
         data = data_of(comm, Path(root), name)
-        for access in ACCESS if number == 0 else ACCESS[:2]:
+        for access in ACCESS if number == 0 else ACCESS[:3]:
             want, _ = epochs(comm, *data, access)
             for io in ("independent", "collective"):
                 got, meeting = epochs(comm, *data, replace(access, io=io))

@@ -16,6 +16,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, Protocol
 
+import torch
 from torch.utils.data import Dataset
 
 from dlio_torch.compute.emulate import Preprocess
@@ -45,6 +46,8 @@ class SampleDataset(Dataset[Batch]):
         max_open_files: files that a thread keeps open; all threads together where they share them.
         verify: compare each sample with what was generated.
         inherited: forked workers go on with the files that :meth:`open_first` opened, which must be mapped.
+        epoch: a number in memory that workers share, so that those that persist learn of a new epoch; for a format
+            whose samples depend on it.  ``None``: epoch 0.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class SampleDataset(Dataset[Batch]):
         max_open_files: int = 64,
         verify: bool = False,
         inherited: bool = False,
+        epoch: torch.Tensor | None = None,
     ) -> None:
         self._format = fmt
         self._manifest = manifest
@@ -71,6 +75,12 @@ class SampleDataset(Dataset[Batch]):
         self._files = self._no_files()
         self._is_inherited = inherited
         self._first: dict[int, tuple[Reader, str]] = {}
+        self._epoch = epoch
+
+    def begin(self, epoch: int, step: int) -> None:
+        """Set the epoch of the next batches, on which samples of some formats depend."""
+        if self._epoch is not None:
+            self._epoch[0] = epoch
 
     def __len__(self) -> int:
         return self._manifest.num_samples
@@ -88,11 +98,12 @@ class SampleDataset(Dataset[Batch]):
         add, clock = self._recorder.add, time.perf_counter_ns
         buffer = BatchBuffer(self._specs, indices)
         find = self._shared_reader if self._shared else partial(self._reader, opened=self._own_files())
-        position = 0
+        position, epoch = 0, 0 if self._epoch is None else int(self._epoch[0])
         for file, first, count in self._runs(indices):
             reader, path = find(file)
             began = clock()
             try:
+                reader.begin_epoch(epoch)
                 reader.read(first, count, buffer, position)
             except OSError as error:
                 raise unreadable(path, error) from error
@@ -106,7 +117,7 @@ class SampleDataset(Dataset[Batch]):
         batch = buffer.finish()
         add("collate", began, clock(), bytes=batch_bytes(batch))
         if self._verify:
-            self._check(batch)
+            self._check(batch, epoch)
         return batch
 
     def _runs(self, indices: Sequence[int]) -> Iterator[tuple[int, int, int]]:
@@ -194,8 +205,8 @@ class SampleDataset(Dataset[Batch]):
         opened[file] = reader, str(path)
         return opened[file]
 
-    def _check(self, batch: Batch) -> None:
-        check_contents(batch, self._format, self._manifest)
+    def _check(self, batch: Batch, epoch: int = 0) -> None:
+        check_contents(batch, self._format.of_epoch(epoch), self._manifest)
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()

@@ -37,6 +37,7 @@ from dlio_torch.data.pipeline.stream import (
     StreamDataset,
     StreamStart,
 )
+from dlio_torch.data.workers.transfer_errors import shared_numbers
 from dlio_torch.formats.core.batch import ArraySpec, Batch
 from dlio_torch.formats.core.format import Format
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
@@ -155,6 +156,7 @@ class Loading:
             max_open_files=max_open_files or config.loader.max_open_files,
             verify=self._verify,
             inherited=config.loader.opened_by == "main",
+            epoch=shared_numbers(1) if self._format.depends_on_epoch else None,
         )
 
     def _by_mpiio(self, manifest: Manifest, plan: Plan, meeting: Meeting) -> BatchSource:

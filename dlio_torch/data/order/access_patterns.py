@@ -105,13 +105,14 @@ def _draw(pools: deque[list[T]], rng: random.Random) -> T:
     return pool.pop()
 
 
-def in_batches(start: Callable[[], Iterable[T]], size: int, *, again: bool) -> Iterator[list[T]]:
-    """Yields full batches of a stream; the rest at its end is dropped, or padded from the stream's start.
+def in_batches(start: Callable[[], Iterable[T]], size: int, *, again: bool, keep: bool = False) -> Iterator[list[T]]:
+    """Yields batches of a stream; the rest at its end is dropped, kept, or padded from the stream's start.
 
     Args:
         start: begins the stream; called once, or with ``again`` whenever the stream is over.
         size: items of a batch.
         again: start again at each end, without limit; a stream without items ends all the same.
+        keep: the rest at each end is a smaller batch; else, with ``again``, the next items fill it.
     """
     batch: list[T] = []
     some = True
@@ -123,6 +124,9 @@ def in_batches(start: Callable[[], Iterable[T]], size: int, *, again: bool) -> I
             if len(batch) == size:
                 yield batch
                 batch = []
+        if keep and batch:
+            yield batch
+            batch = []
 
 
 def filled_lanes(

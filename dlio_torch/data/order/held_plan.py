@@ -39,6 +39,11 @@ class HeldPlan:
         """The range of sample numbers that the rank draws from."""
         return self.fetched.share
 
+    @property
+    def epoch_samples(self) -> int:
+        """Number of samples that the rank fetches in an epoch, each for several steps."""
+        return self.fetched.epoch_samples
+
     def batch(self, epoch: int, step: int) -> Indices:
         """Sample numbers of the batch that serves ``step``."""
         return self.fetched.batch(epoch, step // self.hold)

@@ -26,20 +26,48 @@ class BatchProducer(Protocol):
     """Producer of the sample indices of each step (from 0) of one epoch on one rank."""
 
     def __call__(self, step: int) -> Indices:
-        """Indices of ``step``; int64 of ``(batch size of the rank,)``."""
+        """Indices of ``step``; int64 of ``(samples of the rank's batch,)``."""
 
 
 class Positions:
-    """Positions that a rank takes in each step from an order of ``count`` samples, which repeats at its end."""
+    """Positions that a rank takes in each step from an order of ``count`` samples, which repeats at its end.
 
-    def __init__(self, span: int, part: int, size: int, count: int) -> None:
-        self.span, self.part, self.size, self.count = span, part, size, count
+    Args:
+        size: samples of a full batch of one rank.
+        count: samples of the order.
+        ranks: ranks that take consecutive parts of each step.
+        rank: number of the part.
+        end: positions that all ranks take in an epoch, after which the last batch ends early, for all ranks alike;
+            ``None``: all batches are full.
+    """
+
+    def __init__(self, size: int, count: int, *, ranks: int = 1, rank: int = 0, end: int | None = None) -> None:
+        self.size, self.count = size, count
+        self.span = size * ranks
+        self._ranks, self._rank, self._end = ranks, rank, end
+
+    def size_of(self, step: int) -> int:
+        """Number of samples of ``step``."""
+        if self._end is None:
+            return self.size
+        return min(self.size, -(-(self._end - step * self.span) // self._ranks))
+
+    def begin(self, step: int) -> int:
+        """First position of ``step``."""
+        return step * self.span + self._rank * self.size_of(step)
 
     def __call__(self, step: int) -> Indices:
-        """Positions of ``step``; int64 of ``(size,)``."""
-        begin = step * self.span + self.part
-        positions = np.arange(begin, begin + self.size, dtype=np.int64)
-        return positions if begin + self.size <= self.count else positions % self.count
+        """Positions of ``step``; int64 of ``(samples of the step,)``."""
+        begin = self.begin(step)
+        end = begin + self.size_of(step)
+        positions = np.arange(begin, end, dtype=np.int64)
+        return positions if end <= self.count else positions % self.count
+
+    def first_steps(self, steps: int) -> Indices:
+        """Positions of the first ``steps`` steps; int64 of ``(samples of these steps,)``."""
+        begins = np.arange(steps - 1, dtype=np.int64)[:, None] * self.span + self.begin(0)
+        full = (begins + np.arange(self.size)) % self.count
+        return np.concatenate([full.reshape(-1), self(steps - 1)])
 
 
 class StridedOrder:
@@ -49,7 +77,7 @@ class StridedOrder:
         self.first, self.positions, self.stride = first, positions, stride
 
     def __call__(self, step: int) -> Indices:
-        """Indices of ``step``; int64 of ``(size,)``."""
+        """Indices of ``step``; int64 of ``(samples of the step,)``."""
         position = self.positions(step)
         if self.stride == 1:
             return position + self.first
@@ -73,18 +101,17 @@ class Shuffled:
         count = positions.count
         order: NDArray[np.int32] | Indices = np.arange(count, dtype=np.int32) if small else np.arange(count)
         np.random.default_rng(key).shuffle(order)  # as permutation() does, without the memory of another array
-        read = steps * positions.size
+        read = (steps - 1) * positions.size + positions.size_of(steps - 1)
         if positions.span == positions.size and read <= positions.count:
             order = order[:read].copy() if read < positions.count else order  # a view would keep all of it
         else:
-            begins = np.arange(steps, dtype=np.int64)[:, None] * positions.span + positions.part
-            order = order[(begins + np.arange(positions.size)) % positions.count].reshape(-1)
+            order = order[positions.first_steps(steps)]
         order += first
         self.order = order
         self.size = positions.size
 
     def __call__(self, step: int) -> Indices:
-        """Indices of ``step``; int64 of ``(size,)``."""
+        """Indices of ``step``; int64 of ``(samples of the step,)``."""
         return self.order[step * self.size : (step + 1) * self.size].astype(np.int64)
 
 
@@ -98,7 +125,7 @@ class Computed:
         self.permuted: tuple[int, Indices] = -1, np.zeros(0, np.int64)
 
     def __call__(self, step: int) -> Indices:
-        """Indices of ``step``; int64 of ``(size,)``."""
+        """Indices of ``step``; int64 of ``(samples of the step,)``."""
         number, within = divmod(step, self.at_once)
         permuted, order = self.permuted
         if permuted != number:
@@ -140,7 +167,7 @@ class RandomBlocks:
     def __init__(self, key: list[int], first: int, positions: Positions, steps: int) -> None:
         # All at once: a generator for each step would cost more than the rest of the step.
         self.begins = np.random.default_rng(key).integers(positions.count - positions.span + 1, size=steps)
-        self.begins += first + positions.part
+        self.begins += first + positions.begin(0)
         self.size = positions.size
 
     def __call__(self, step: int) -> Indices:

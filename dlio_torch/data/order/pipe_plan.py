@@ -25,7 +25,7 @@ class Plan(Protocol):
     """Protocol of the order of a rank's samples, computed without reading data.
 
     Attributes:
-        batch_size: samples of a batch of this rank.
+        batch_size: samples of a full batch of this rank.
         num_samples: samples of the data set.
     """
 
@@ -39,8 +39,12 @@ class Plan(Protocol):
     def share(self) -> range:
         """The range of sample numbers that the rank draws from."""
 
+    @property
+    def epoch_samples(self) -> int:
+        """Number of samples that the rank fetches in an epoch, repeated ones included."""
+
     def batch(self, epoch: int, step: int) -> Indices:
-        """Sample numbers of the batch in ``step`` (from 0) of ``epoch``; int64 of ``(batch_size,)``."""
+        """Sample numbers of the batch in ``step`` (from 0) of ``epoch``; int64 of ``(samples of the batch,)``."""
 
     def expected(self, epoch: int, first: int = 0) -> Indices:
         """Numbers of the samples that the rank gets in ``epoch`` from step ``first`` on, ascending, repeated."""
@@ -65,7 +69,7 @@ class PipePlan(ABC):
 
     Attributes:
         num_samples: samples of the data set.
-        batch_size: samples of a batch of this rank.
+        batch_size: samples of a full batch of this rank.
         endless: an epoch goes on where the one before ended; else each starts from the beginning.
         parts: shares into which the rank's files are cut, one for each loader worker.
         held_samples: most samples that the pipes of all parts keep in memory, beside batches under way.
@@ -100,6 +104,11 @@ class PipePlan(ABC):
         """The range that contains the sample numbers of this rank."""
         return range(self.num_samples)
 
+    @property
+    def epoch_samples(self) -> int:
+        """See :class:`Plan`."""
+        return self._steps * self.batch_size
+
     def batches(self, epoch: int, step: int = 0) -> Iterator[list[int]]:
         """Yields the sample numbers of the batches of ``epoch`` from ``step`` on, in the order of steps."""
         return islice(self.onward(epoch, step), max(0, self._steps - step))
@@ -115,7 +124,7 @@ class PipePlan(ABC):
         return epoch * self._steps if self.endless else 0
 
     def batch(self, epoch: int, step: int) -> Indices:
-        """Sample numbers of the batch in ``step`` (from 0) of ``epoch``; int64 of ``(batch_size,)``."""
+        """Sample numbers of the batch in ``step`` (from 0) of ``epoch``; int64 of ``(samples of the batch,)``."""
         return np.asarray(next(self.batches(epoch, step)), np.int64)
 
     def expected(self, epoch: int, first: int = 0) -> Indices:

@@ -117,7 +117,7 @@ def _fit_batch(config: Config, manifests: Mapping[str, Manifest], world_size: in
 
 
 def left_over(config: Config, manifest: Manifest, plan: BatchSampler | PipePlan | HeldPlan, world_size: int) -> str:
-    """A line about samples of existing data that no whole batch contains and no epoch reads; empty: there are none."""
+    """A line about samples of existing data that no batch contains and no epoch reads; empty: there are none."""
     access, samples = config.access, manifest.num_samples
     is_one_pass = not config.train.steps and not access.repeat and access.hold_steps == 1 and access.pattern != "lanes"
     is_one_pass = is_one_pass and access.order in ("sequential", "shuffled") and access.partition != "none"
@@ -126,7 +126,7 @@ def left_over(config: Config, manifest: Manifest, plan: BatchSampler | PipePlan 
         return ""
     return (
         f"data: an epoch does not read {unread} of {samples} samples, which do not fill a batch of each rank; "
-        "access.tail=pad fills it with samples from the start of the order"
+        "access.tail=keep delivers them in a smaller batch, access.tail=pad completes it from the start of the order"
     )
 
 

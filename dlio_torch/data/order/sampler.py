@@ -55,6 +55,10 @@ class BatchSampler(Sampler[list[int]]):
     * ``tail=drop``: as many full batches as the smallest share holds; no sample comes twice.
     * ``tail=pad``: as many batches as the largest share needs; short shares and the last batch
       continue at the start of their own order, so that each sample comes at least once.
+    * ``tail=keep``: as many batches as the largest share needs; the last one is smaller, by as much on every rank, as
+      with ``drop_last=False``.  So that all ranks have as many samples, short shares continue at the start of their
+      own order, and with ``batches`` the last samples are completed from the start to a multiple of the ranks
+      (torch's ``DistributedSampler``).
     * ``random_blocks``: as many blocks as the smallest share would hold side by side, whatever the tail.
 
     With ``partition=files``, ``shuffled`` permutes all samples of the rank's files together.
@@ -67,7 +71,7 @@ class BatchSampler(Sampler[list[int]]):
     Attributes:
         spec: as given.
         num_samples: samples of the data set.
-        batch_size: samples of a batch of this rank.
+        batch_size: samples of a batch of this rank; its last one may be smaller.
 
     Raises:
         ConfigError: no such batches exist; names the key, its value and what the data give.
@@ -90,6 +94,7 @@ class BatchSampler(Sampler[list[int]]):
             raise ConfigError("the data set holds no samples", hint="raise dataset.samples_per_file")
         self._first, end, smallest, largest = self._share(counts)
         self._count = end - self._first
+        self._most = largest
         # The samples that one step takes from a share.
         self._span = self.batch_size * (spec.world_size if spec.partition == "batches" else 1)
         self._steps = self._number_of_steps(smallest, largest)
@@ -154,8 +159,13 @@ class BatchSampler(Sampler[list[int]]):
     # --- what is read -----------------------------------------------------------------------------
 
     def batch(self, epoch: int, step: int) -> Indices:
-        """Indices of this rank's batch in ``step`` (from 0) of ``epoch``; int64 of ``(batch_size,)``."""
+        """Indices of this rank's batch in ``step`` (from 0) of ``epoch``; int64 of ``(samples of the batch,)``."""
         return self.batch_producer(epoch)(step)
+
+    @property
+    def epoch_samples(self) -> int:
+        """Number of samples that this rank fetches in an epoch, repeated ones included."""
+        return (self._steps - 1) * self.batch_size + self._positions().size_of(self._steps - 1)
 
     def expected(self, epoch: int, first: int = 0) -> Indices:
         """Numbers of the samples that this rank reads in ``epoch``, ascending, each as often as it is read.
@@ -216,7 +226,7 @@ class BatchSampler(Sampler[list[int]]):
         who = "the smallest share of a rank" if self._own_share else "the data set"
         if self._span > smallest and (drop or spec.order == "random_blocks"):
             each = f" ({self._span} on {spec.world_size} ranks)" if self._span != spec.batch_size else ""
-            pad = " or access.tail=pad" if spec.order != "random_blocks" else ""
+            pad = " or access.tail=keep" if spec.order != "random_blocks" else ""
             raise ConfigError(
                 f"{spec.batch_key}={spec.batch_size}{each} is larger than {who}, which has "
                 f"{counted(smallest, 'sample')}",
@@ -236,14 +246,18 @@ class BatchSampler(Sampler[list[int]]):
 
     def batch_producer(self, epoch: int) -> orders.BatchProducer:
         """Returns a function from step to indices in ``epoch``, cheaper than :meth:`batch` for many steps."""
-        part = self.spec.rank * self.batch_size if self.spec.partition == "batches" else 0
-        positions = orders.Positions(self._span, part, self.batch_size, self._count)
+        positions = self._positions()
         key = [self.spec.seed, epoch, self._first]
         if self.spec.order == "random_blocks":
             return orders.RandomBlocks(key, self._first, positions, self._steps)
         if self.spec.order == "shuffled":
             return orders.shuffled(key, self._first, positions, self._steps)
         return orders.StridedOrder(self._first, positions, self.spec.stride if self.spec.order == "strided" else 1)
+
+    def _positions(self) -> orders.Positions:
+        spec, end = self.spec, self._most if self.spec.tail == "keep" and self.spec.order != "random_blocks" else None
+        ranks, rank = (spec.world_size, spec.rank) if spec.partition == "batches" else (1, 0)
+        return orders.Positions(self.batch_size, self._count, ranks=ranks, rank=rank, end=end)
 
 
 def _borders(count: int, parts: int, numbers: Indices) -> Indices:

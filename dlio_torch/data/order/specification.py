@@ -12,7 +12,7 @@ from dlio_torch.errors import ConfigError
 
 Order = Literal["sequential", "shuffled", "random_blocks", "strided"]
 Partition = Literal["batches", "slices", "files", "none"]
-Tail = Literal["drop", "pad"]
+Tail = Literal["drop", "pad", "keep"]
 BatchScope = Literal["rank", "global"]
 
 

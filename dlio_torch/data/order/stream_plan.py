@@ -7,8 +7,9 @@ passes follow each other through the epochs, as TensorFlow's ``repeat`` gives on
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import count
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count, islice
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from dlio_torch.data.dataset.file_counts import FileCounts
 from dlio_torch.data.order.access_patterns import drawn, generator, in_batches, interleaved
 from dlio_torch.data.order.file_blocks import FileBlocks
+from dlio_torch.data.order.kept_tails import KeptTails
 from dlio_torch.data.order.orders import permuted
 from dlio_torch.data.order.pipe_plan import ENDLESS, PipePlan
 from dlio_torch.data.order.specification import StreamSpec
@@ -23,6 +25,7 @@ from dlio_torch.errors import ConfigError
 from dlio_torch.units import counted
 
 Numbers = npt.NDArray[np.int64]
+T = TypeVar("T")
 
 
 class StreamPlan(PipePlan):
@@ -42,7 +45,9 @@ class StreamPlan(PipePlan):
     Part p of the rank, one loader worker, takes every ``parts``-th of these files from p on.  Every rank
     has the same number of steps: as many full batches as the smallest share is sure to hold
     (``tail=drop``), or as the largest may need (``tail=pad``; a part that is over goes on at its own start).
-    With ``repeat`` there may be any number of them.
+    With ``tail=keep`` each part ends with a smaller batch, as an ``IterableDataset`` does in each worker of a
+    ``DataLoader`` with ``drop_last=False``; there are as many steps as the largest share may need, and parts of ranks
+    that need fewer begin again.  With ``repeat`` there may be any number of steps.
 
     Args:
         file_counts: samples of each file; with ``block``, cut into blocks here.
@@ -69,6 +74,7 @@ class StreamPlan(PipePlan):
         self._redealt = self._by_files and spec.shard == "after_shuffle"
         self._permuted = (spec.whole or bool(spec.block)) and self._shuffled
         self._pad = spec.tail == "pad" and not spec.repeat
+        self._keep = spec.tail == "keep" and not spec.repeat
         self._seed, self._rank, self._world_size = spec.seed, spec.rank, spec.world_size
         size = spec.rank_batch_size()
         if self._by_files and len(self._counts) < spec.world_size:
@@ -109,7 +115,7 @@ class StreamPlan(PipePlan):
             raise ConfigError(
                 f"{spec.batch_key}={spec.batch_size} is larger than the number of samples in the files of one rank "
                 "or loader worker",
-                hint=f"use a smaller {spec.batch_key}, more files or samples, access.tail=pad, or access.repeat=true "
+                hint=f"use a smaller {spec.batch_key}, more files or samples, access.tail=keep, or access.repeat=true "
                 f"with {spec.steps_key}",
             )
         return given
@@ -152,7 +158,11 @@ class StreamPlan(PipePlan):
     def _steps_of_a_pass(self, batch_size: int, parts: int) -> int:
         """Number of steps that one pass guarantees on every rank for any shuffle."""
         steps = [held for counts, files in self._shares() for held in self._held(counts, files, batch_size, parts)]
-        return max(steps) if self._pad else min(steps)
+        return min(steps) if self._drops else max(steps)
+
+    @property
+    def _drops(self) -> bool:
+        return not (self._pad or self._keep)
 
     def _shares(self) -> Iterator[tuple[Numbers, int]]:
         """Shares of files in a pass: number of samples of each file by share, and number of files of each share.
@@ -176,25 +186,41 @@ class StreamPlan(PipePlan):
         if self._shuffled:
             # Any file may be in any part: reckon with the smallest ones, or with the largest.
             counts = np.sort(counts, axis=0)
-            counts = counts[::-1] if self._pad else counts
+            counts = counts if self._drops else counts[::-1]
             of_parts = [counts[: len(range(part, files, parts))] for part in range(parts)]
         else:
             of_parts = [counts[:files][part::parts] for part in range(parts)]
         held = np.array([of_part.sum(axis=0) for of_part in of_parts])
         if self._pad:
-            steps: list[int] = ((held > 0).sum(axis=0) * -(-held.max(axis=0) // batch_size)).tolist()
+            steps = (held > 0).sum(axis=0) * -(-held.max(axis=0) // batch_size)
+        elif self._keep:
+            # The largest files cannot be in all parts: each of the parts has at most one smaller batch.
+            whole = (counts[:files].sum(axis=0) + parts * (batch_size - 1)) // batch_size
+            steps = np.minimum((-(-held // batch_size)).sum(axis=0), whole)
         else:
-            steps = (held // batch_size).sum(axis=0).tolist()
-        return steps
+            steps = (held // batch_size).sum(axis=0)
+        numbers: list[int] = steps.tolist()
+        return numbers
 
     def part_lengths(self, epoch: int) -> list[int]:
         """See :class:`PipePlan`."""
-        mine, lengths = self._rank_files(epoch), []
-        for part in range(self.parts):
-            samples = int(self._counts.array(mine[part :: self.parts]).sum())
-            endless = (self.endless or self._pad) and samples > 0
-            lengths.append(ENDLESS if endless else samples // self.batch_size)
-        return lengths
+        if self._keep:
+            return self._tails(epoch).lengths
+        endless = self.endless or self._pad
+        return [ENDLESS if endless and samples else samples // self.batch_size for samples in self._samples_of(epoch)]
+
+    @property
+    def epoch_samples(self) -> int:
+        """See :class:`PipePlan`; with ``tail=keep``, of the first epoch."""
+        return self._tails(0).epoch_samples() if self._keep else super().epoch_samples
+
+    def _samples_of(self, epoch: int) -> list[int]:
+        """Number of samples in the files of each part in ``epoch``."""
+        mine = self._rank_files(epoch)
+        return [int(self._counts.array(mine[part :: self.parts]).sum()) for part in range(self.parts)]
+
+    def _tails(self, epoch: int) -> KeptTails:
+        return KeptTails(self._samples_of(epoch), self.batch_size, self._steps)
 
     # --- samples ----------------------------------------------------------------------------------
 
@@ -208,12 +234,24 @@ class StreamPlan(PipePlan):
 
     def part_batches(self, epoch: int, part: int) -> Iterator[list[int]]:
         """See :class:`PipePlan`."""
-        return in_batches(lambda: self._part_samples(epoch, part), self.batch_size, again=self._pad)
+        return self.cut(lambda: self._part_samples(epoch, part), epoch, part)
 
-    @property
-    def goes_round(self) -> bool:
-        """Whether a part continues at its start when it has ended."""
-        return self._pad
+    def cut(self, start: Callable[[], Iterable[T]], epoch: int, part: int) -> Iterator[list[T]]:
+        """Yields the batches of ``part`` in ``epoch``.
+
+        Args:
+            start: begins the samples of the part, or their numbers; called again if the part continues at its start
+                when it has ended.
+            epoch: the epoch.
+            part: loader worker.
+        """
+        if not self._keep:
+            return in_batches(start, self.batch_size, again=self._pad)
+        tails = self._tails(epoch)
+        again = tails.lengths[part] > tails.single[part]
+        batches = in_batches(start, self.batch_size, again=again, keep=True)
+        # A part that is read once comes to its end by itself, with whatever its last file does there.
+        return islice(batches, tails.lengths[part]) if again else batches
 
     @property
     def keeps(self) -> bool:
@@ -228,8 +266,7 @@ class StreamPlan(PipePlan):
         """
         came: list[int] = []
         held: Counter[int] = Counter()
-        batches = in_batches(lambda: self._part_samples(epoch, part, came), self.batch_size, again=self._pad)
-        for number, batch in enumerate(batches):
+        for number, batch in enumerate(self.cut(lambda: self._part_samples(epoch, part, came), epoch, part)):
             entered = came.copy()
             came.clear()
             if number < first:

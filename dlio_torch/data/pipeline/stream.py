@@ -20,7 +20,6 @@ from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.data.dataset.fetched import Fetched, failed
 from dlio_torch.data.dataset.map_dataset import SampleDataset
 from dlio_torch.data.dataset.provenance import BatchRecorder
-from dlio_torch.data.order.access_patterns import in_batches
 from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.data.order.stream_plan import Numbers, StreamPlan
 from dlio_torch.data.pipeline.pattern_pipes import Interleave, ShufflePool
@@ -181,7 +180,7 @@ class StreamStart:
 
     def __call__(self, epoch: int, part: int) -> Iterator[list[Record]]:
         """Yields the batches of ``part`` in ``epoch``, or in all epochs if the plan is endless."""
-        return in_batches(lambda: self._records(epoch, part), self._plan.batch_size, again=self._plan.goes_round)
+        return self._plan.cut(lambda: self._records(epoch, part), epoch, part)
 
     def _records(self, epoch: int, part: int) -> IterDataPipe[Record]:
         plan = self._plan

@@ -68,6 +68,8 @@ class Format(ABC):
         may_crash: whether its library may end the process over a damaged file, so that a first look is taken apart.
         shared_by_threads: whether all threads of a process read through one open file.  Its reader is then used by
             several threads at a time, and closes itself when nobody refers to it.
+        depends_on_epoch: whether a sample is another one in each epoch, such as a crop at a random place; the format
+            then has :meth:`of_epoch`, and its readers :meth:`Reader.begin_epoch`.
         reads_columns: whether :meth:`read_once` can read single columns.
         mpi_io: how ``access.io=independent`` and ``collective`` read: ``extents``, where :meth:`layout` can be
             extents of bytes, or ``library``, through :meth:`open_shared`.
@@ -84,6 +86,7 @@ class Format(ABC):
     in_folders: ClassVar[bool] = False
     may_crash: ClassVar[bool] = False
     shared_by_threads: ClassVar[bool] = False
+    depends_on_epoch: ClassVar[bool] = False
     reads_columns: ClassVar[bool] = False
     mpi_io: ClassVar[MpiIo] = "no"
 
@@ -311,6 +314,13 @@ class Format(ABC):
             buffer = BatchBuffer(specs, [row])
             reader.read(row, 1, buffer, 0)
             yield from (sample for _, sample in samples_of(buffer.finish(), specs))
+
+    def of_epoch(self, epoch: int) -> Format:
+        """The format whose :meth:`expected` gives the content of samples in ``epoch`` (from 0).
+
+        Itself, unless :attr:`depends_on_epoch`; then :meth:`Reader.begin_epoch` chooses the epoch of reads.
+        """
+        return self
 
     def difference(self, sample: int, got: Sample) -> Difference | None:
         """The first difference between a sample that was read and its generated content; ``None`` if they are equal."""

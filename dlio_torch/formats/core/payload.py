@@ -22,9 +22,13 @@ from dlio_torch.native.filling import DOUBLES, FLOATS, WORDS, open_filler
 _BLOCK = 512  # bytes over which compressibility is spread evenly
 
 
-def rng(seed: int, sample: int, stream: int = 0) -> np.random.Generator:
-    """Random generator of one stream of one sample; ``sample`` is below 2**47 and ``stream`` below 2**16."""
-    return np.random.Generator(_philox(seed, (sample << 16) | stream))
+def rng(seed: int, sample: int, stream: int = 0, skip: int = 0) -> np.random.Generator:
+    """Random generator of one stream of one sample; ``sample`` is below 2**47 and ``stream`` below 2**16.
+
+    The generator begins behind ``skip`` blocks of four numbers of 64 bits.
+    """
+    philox = _philox(seed, (sample << 16) | stream)
+    return np.random.Generator(philox.advance(skip) if skip else philox)
 
 
 def fill(

@@ -33,6 +33,9 @@ class Reader(ABC):
             DataError: the file does not hold these samples, or its bytes are damaged.
         """
 
+    def begin_epoch(self, epoch: int) -> None:  # noqa: B027 - most samples are the same in each epoch
+        """Choose the epoch (from 0) of the next reads, for a format whose samples depend on it; at first it is 0."""
+
     @abstractmethod
     def close(self) -> None:
         """Close the file; the reader must not be used afterwards."""

@@ -1,15 +1,16 @@
 """Format ``hdf5_crops``: crops at random places of whole arrays, as segmentation networks read volumes.
 
 The arrays of a file are volumes of one shape, such as an image and its labels; a sample is the same box out of each.
-How many crops of a file an epoch has is the program's choice: ``dataset.samples_per_file``.  A program draws new places
-in each epoch; here a sample lies at the same place in each, so that its content is known.  Generated files have the
-same content, and an attribute of their first array is the number of their first sample, from which the places follow.
+How many crops of a file an epoch has is the program's choice: ``dataset.samples_per_file``.  As in a program, a sample
+lies at another place in each epoch: a function of the seed, its number and the epoch.  Generated files have the same
+content, and an attribute of their first array is the number of their first sample, from which the places follow.
 """
 
 from __future__ import annotations
 
 import math
 from concurrent.futures import Executor
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -35,11 +36,13 @@ class Hdf5CropsFormat(Format):
     suffix: ClassVar[str] = ".h5"
     may_crash: ClassVar[bool] = True
     writes_at_once: ClassVar[bool] = True
+    depends_on_epoch: ClassVar[bool] = True
 
     def __init__(self, config: DatasetConfig, seed: int) -> None:
         self.options: Hdf5Config = config.of(Hdf5Config)
         super().__init__(config, seed)
         _check(config, self.options)
+        self._epoch = 0
         self._shape = tuple(config.fields[0].shape)
         self._crop = tuple(self.options.crop)
         rows = [replace(field, shape=field.shape[1:]) for field in config.fields]
@@ -52,8 +55,14 @@ class Hdf5CropsFormat(Format):
     def layout_options(self) -> dict[str, Any]:
         return {**self._volumes.layout_options(), "format": self.name, "rows": self._shape[0]}
 
+    def of_epoch(self, epoch: int) -> Hdf5CropsFormat:
+        """See :class:`Format`."""
+        other = copy(self)
+        other._epoch = epoch
+        return other
+
     def expected(self, sample: int) -> Sample:
-        start = crop_start(self.seed, sample, self._shape, self._crop)
+        start = crop_start(self.seed, sample, self._epoch, self._shape, self._crop)
         arrays: Sample = {START: np.array(start, np.int64)}
         inside = tuple(slice(first, first + length) for first, length in zip(start, self._crop, strict=True))
         for name, content in self._volumes.rows(start[0], self._crop[0]).items():

@@ -25,16 +25,17 @@ FIRST_SAMPLE = "first_sample"
 _PLACES = 0xC40  # random stream of the places
 
 
-def crop_start(seed: int, sample: int, shape: Sequence[int], crop: Sequence[int]) -> list[int]:
+def crop_start(seed: int, sample: int, epoch: int, shape: Sequence[int], crop: Sequence[int]) -> list[int]:
     """First element of a crop along each axis.
 
     Args:
         seed: of the data set.
         sample: its number in the data set.
+        epoch: from 0.
         shape: of the array.
         crop: of the box.
     """
-    words = payload.rng(seed, sample, _PLACES).random(len(crop))
+    words = payload.rng(seed, sample, _PLACES, skip=epoch * len(crop)).random(len(crop))
     room = np.array(shape) - np.array(crop) + 1
     return [int(first) for first in np.floor(words * room)]
 
@@ -64,6 +65,10 @@ class CropReader(Hdf5Reader):
             self._first_sample = int(self._file[specs[0].name].attrs.get(FIRST_SAMPLE, 0))
         self.num_samples = None  # as many as the program wants
         self._crops = config.samples_per_file
+        self._epoch = 0
+
+    def begin_epoch(self, epoch: int) -> None:
+        self._epoch = epoch
 
     def _check_length(self, length: int) -> None:
         """Raise unless the first axis of the arrays has this length."""
@@ -77,7 +82,8 @@ class CropReader(Hdf5Reader):
     def _read_arrays(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         check_rows(self._path, "crops", self._crops, first, count)
         for number in range(count):
-            start = crop_start(self._seed, self._first_sample + first + number, self._shape, self._crop)
+            sample = self._first_sample + first + number
+            start = crop_start(self._seed, sample, self._epoch, self._shape, self._crop)
             buffer.fixed[START][position + number] = start
             for name in self._specs:
                 self._array(name).read_box(start, buffer.fixed[name][position + number])

@@ -38,10 +38,7 @@ def recreate(description: DataDescription, reads: ObservedReads) -> Recreation:
     options |= {"crop": list(crop), **_spread(arrays[0], options, reads.files[0])}
     evidence["crop"] = f"batches hold boxes of {_by(crop)} out of arrays of {_by(arrays[0].shape or ())}"
     whole = tuple(replace(entry, shape=list(stored[entry.name].shape or ())) for entry in fields)
-    return Recreation(whole, options, format="hdf5_crops", evidence=evidence, differences=(*differences, _SAME_PLACES))
-
-
-_SAME_PLACES = "crops lie at the same places in each epoch"
+    return Recreation(whole, options, format="hdf5_crops", evidence=evidence, differences=differences)
 
 
 def _spread(array: StoredArray, options: Mapping[str, Any], path: Path) -> dict[str, Any]:

@@ -11,12 +11,18 @@ from typing import Any, ClassVar
 import h5py
 import numpy as np
 import pytest
+from data_files import epoch_of, make
 
-from dlio_torch.config.schema import DatasetConfig, FieldConfig
+from dlio_torch.config.schema import Config, DatasetConfig, FieldConfig, LoaderConfig
+from dlio_torch.data.engines.batch_loader import BatchLoader
+from dlio_torch.data.engines.sources import Loading
+from dlio_torch.data.order.sampler import BatchSampler
+from dlio_torch.data.order.specification import SamplerSpec
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core.registry import create
 from dlio_torch.formats.hdf5.options import Hdf5Config
 from dlio_torch.formats.testing.contract import FormatContract, read, refusal, write
+from dlio_torch.iotrace.recorder.spans import NULL
 
 VOLUME = FieldConfig("raw", "uint8", [48, 64, 64], chunk=[8, 16, 16])
 LABELS = FieldConfig("labels", "uint16", [48, 64, 64])
@@ -56,6 +62,33 @@ def test_a_crop_is_that_box_of_the_array(tmp_path: Path) -> None:
         for number, (z, y, x) in enumerate(batch["start"].tolist()):
             for name in ("raw", "labels"):
                 np.testing.assert_array_equal(batch[name][number], file[name][z : z + 8, y : y + 9, x : x + 7])
+
+
+ENGINES: dict[str, dict[str, Any]] = {
+    "main process": {},
+    "threads": {"read_threads": 2},
+    "workers": {"num_workers": 1, "persistent_workers": True},
+    "nodes": {"engine": "nodes", "num_workers": 1},
+}
+
+
+@pytest.mark.parametrize("options", ENGINES.values(), ids=ENGINES)
+def test_each_epoch_has_places_of_its_own_that_every_engine_finds_again(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
+    data = replace(config([VOLUME], [8, 9, 7]), num_files=2, samples_per_file=4, root=str(tmp_path))
+    setup = Config(dataset=data, loader=LoaderConfig(multiprocessing_context="fork", **options))
+    fmt, manifests = make(setup)
+    sampler = BatchSampler(SamplerSpec(batch_size=4), num_samples=8)
+    source = Loading(setup, fmt, NULL, verify=True).source(manifests["train"], sampler, 3)
+    loader = BatchLoader(setup.loader, source, sampler)
+    places = [[batch["start"].tolist() for batch in epoch_of(loader, epoch)] for epoch in (0, 1, 2)]
+    again = [batch["start"].tolist() for batch in epoch_of(loader, 1)]
+    loader.close()
+    assert again == places[1]
+    assert places[0] != places[1] != places[2]
+    expected = [[fmt.of_epoch(epoch).expected(sample)["start"].tolist() for sample in range(8)] for epoch in (0, 1, 2)]
+    assert [first + second for first, second in places] == expected
 
 
 def test_an_array_of_another_length_is_refused(tmp_path: Path) -> None:

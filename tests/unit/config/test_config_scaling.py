@@ -192,7 +192,7 @@ def test_limits_hold_and_nothing_grows(files: int, per_file: int, max_samples: i
 @given(
     st.tuples(st.integers(1, 50), st.integers(1, 50), st.integers(1, 20), st.integers(1, 5)),
     st.sampled_from(["batches", "slices", "files", "none"]),
-    st.sampled_from(["drop", "pad"]),
+    st.sampled_from(["drop", "pad", "keep"]),
 )
 def test_steps_of_an_epoch_are_what_the_ranks_shares_give(
     amounts: tuple[int, int, int, int], partition: str, tail: str

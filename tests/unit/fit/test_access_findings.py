@@ -101,7 +101,6 @@ def test_a_permutation_of_all_samples_needs_no_steps() -> None:
     amounts = fit_amounts(training, DATA)
     assert (amounts.value("train.batch_size"), amounts.value("train.epochs")) == (4, 2)
     assert amounts.value("train.steps") is None
-    assert amounts.value("access.tail") is None
 
 
 def test_a_sampler_that_gives_fewer_samples_sets_the_steps() -> None:
@@ -114,11 +113,22 @@ def test_an_iteration_that_stops_early_sets_the_steps() -> None:
     assert any("4 to 5 batches" in gap for gap in amounts.gaps)
 
 
-@pytest.mark.parametrize(("samples", "tail"), [(23, "pad"), (21, "drop"), (3, "pad")])
-def test_a_smaller_last_batch_is_padded_or_dropped_by_its_size(samples: int, tail: str) -> None:
-    amounts = fit_amounts(recorded(shuffled(samples)), replace(DATA, samples=samples))
+@pytest.mark.parametrize("samples", [24, 23, 21, 3])
+@pytest.mark.parametrize(("drop_last", "tail"), [(True, "drop"), (False, "keep")])
+def test_the_last_batch_is_treated_as_by_the_loader(samples: int, drop_last: bool, tail: str) -> None:
+    batches = [[batch for batch in epoch if len(batch) == 4 or not drop_last] for epoch in shuffled(samples)]
+    if not batches[0]:
+        return
+    amounts = fit_amounts(recorded(batches, drop_last=drop_last), replace(DATA, samples=samples))
     assert amounts.value("access.tail") == tail
-    assert any(f"has {samples % 4} of 4 samples" in gap for gap in amounts.gaps)
+    assert amounts.value("train.steps") is None
+    assert not amounts.gaps
+
+
+def test_a_smaller_last_batch_of_a_part_of_the_samples_is_a_gap() -> None:
+    amounts = fit_amounts(recorded(shuffled(14)), DATA)
+    assert amounts.value("train.steps") == 4
+    assert any("has 2 of 4 samples" in gap for gap in amounts.gaps)
 
 
 def test_the_batch_of_a_programs_batch_sampler_is_that_of_most_batches() -> None:
@@ -133,7 +143,7 @@ def test_a_data_set_that_gives_batches_has_the_batch_of_its_arrays() -> None:
     options = {"batch_size": None, "batch_sampler": None}
     training = recorded([[[0]] * 3], dataset=stream, arrays=[8, 8, 5], **options)
     amounts = fit_amounts(training, DATA)
-    assert (amounts.value("train.batch_size"), amounts.value("access.tail")) == (8, "pad")
+    assert (amounts.value("train.batch_size"), amounts.value("access.tail")) == (8, "keep")
 
 
 def test_a_subset_that_never_changes_and_samples_drawn_again_are_gaps() -> None:
@@ -142,6 +152,15 @@ def test_a_subset_that_never_changes_and_samples_drawn_again_are_gaps() -> None:
     assert any("same part of the samples" in gap for gap in subset.gaps)
     again = fit_order(recorded([[[3, 9, 3, 20], [3, 9, 11, 20]]]), DATA)
     assert any("gives 50% of the indices of an epoch again" in gap for gap in again.gaps)
+
+
+def test_files_that_are_mapped_before_the_first_batch_alone_are_inherited_by_workers() -> None:
+    before = [(TRAINER, "mmap", "/data/a", 0, 100, 5)]
+    later = (TRAINER, "mmap", "/data/b", 0, 100, FIRST_FETCH + 1)
+    assert fit_loader(recorded(shuffled(24), before), DATA).value("loader.opened_by") == "main"
+    assert fit_loader(recorded(shuffled(24), [*before, later]), DATA).value("loader.opened_by") is None
+    spawned = recorded(shuffled(24), before, start_method="spawn")
+    assert fit_loader(spawned, DATA).value("loader.opened_by") is None
 
 
 def test_data_that_are_read_before_the_first_batch_alone_are_in_memory() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from fitted_trainings import fitted, passes, recorded, training_of
 
 from dlio_torch.errors import PreconditionError
 from dlio_torch.fit import fit_result
-from dlio_torch.fit.finding import Finding
+from dlio_torch.fit.finding import Finding, findings
+from dlio_torch.fit.fit_recording import FittedTraining
 from dlio_torch.fit.fit_result import FitRequest, make_result
 from dlio_torch.fit.result_folder import ResultFolder
 from dlio_torch.fit.score import Score
@@ -81,14 +83,38 @@ def test_an_interrupt_leaves_recipe_and_evidence(stages: dict[str, Any], tmp_pat
     assert names(tmp_path / "mine") == {"recipe.yaml", "evidence.json"}
 
 
-def test_a_recipe_that_cannot_be_run_stays_with_its_log(stages: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", ["the recipe cannot be run", "no call can be compared"])
+def test_a_recipe_that_cannot_be_compared_stays_with_its_log(
+    error: str, stages: dict[str, Any], tmp_path: Path
+) -> None:
     def failing(folder: ResultFolder) -> None:
-        raise PreconditionError("no space")
+        folder.data.mkdir()
+        raise PreconditionError(error, hint=f"see {folder.emulation_log}" if "run" in error else None)
 
     stages["run"] = failing
-    with pytest.raises(PreconditionError, match="no space"):
+    with pytest.raises(PreconditionError, match=error):
         made(tmp_path)
-    assert {"recipe.yaml", "evidence.json", "emulation.log"} <= names(tmp_path / "mine")
+    assert names(tmp_path / "mine") == {"recipe.yaml", "evidence.json", "emulation", "emulation.log"}
+    with pytest.raises(PreconditionError, match=error) as caught:
+        made(tmp_path, anonymised=True, force=True)
+    assert "emulation.log" not in str(caught.value)
+    assert names(tmp_path / "mine") == {"recipe.yaml", "evidence.json"}
+
+
+def test_the_run_that_measures_preprocessing_leaves_its_data_to_the_compared_one(
+    stages: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def with_preprocessing(training: object, values: FittedTraining, folder: ResultFolder, announce: object) -> object:
+        folder.data.mkdir()
+        return replace(values, findings=values.findings + findings([Finding("compute.preprocess_s", 0.5, "measured")]))
+
+    seen: list[bool] = []
+    stages["run"] = lambda folder: seen.append(folder.data.exists())
+    monkeypatch.setattr(fit_result, "with_preprocessing", with_preprocessing)
+    made(tmp_path)
+    assert seen == [True]
+    assert "preprocess_s: 0.5" in (tmp_path / "mine/recipe.yaml").read_text(encoding="utf-8")
+    assert names(tmp_path / "mine") == {"recipe.yaml", "evidence.json", "score.json", "emulation", "emulation.log"}
 
 
 def test_ranks_that_share_cores_are_named(

@@ -44,4 +44,6 @@ def test_only_the_run_is_removed(tmp_path: Path) -> None:
     folder = filled(tmp_path / "mine")
     folder.data.mkdir()
     folder.remove_run()
+    assert names(folder.path) == {"dlio_torch.json", "recipe.yaml", "evidence.json", "score.json", ".data"}
+    folder.remove_data()
     assert names(folder.path) == {"dlio_torch.json", "recipe.yaml", "evidence.json", "score.json"}

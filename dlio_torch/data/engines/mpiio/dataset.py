@@ -125,7 +125,7 @@ class MpiDataset:
             for positions in groups:
                 yield positions, np.unique(files[positions]).tolist()
             return
-        for positions, needed in zip(groups, self._needed(self._step), strict=True):
+        for positions, needed in zip(groups, self._needed(self._step, len(files)), strict=True):
             if not set(files[positions].tolist()) <= set(needed):  # the others would wait without end
                 raise RunFailed(
                     "this rank was asked for another batch than the other ranks expect, so that collective reads "

@@ -87,6 +87,7 @@ class NodesEngine:
     def start(self, epoch: int, step: int) -> Iterator[Fetched]:
         """Start the batches of ``epoch`` from ``step`` on."""
         self._end()
+        self._dataset.begin(epoch, step)
         self._batches.begin(epoch, step)
         self._running = RunningNodes(self._chain(), self._config, self._limits, self._placement)
         return self._running

@@ -11,9 +11,9 @@ from dlio_torch.iotrace.recorder.torch_hook import descriptions
 from dlio_torch.iotrace.recorder.torch_hook.fetchers import STEP
 from dlio_torch.iotrace.recorder.torch_hook.guards import guarded, hide
 from dlio_torch.iotrace.recorder.torch_hook.iterations import Iteration
-from dlio_torch.iotrace.recorder.torch_hook.patched_names import dataset_kind, iterator_base
+from dlio_torch.iotrace.recorder.torch_hook.iterator_methods import beginning, fetching
+from dlio_torch.iotrace.recorder.torch_hook.patched_names import dataset_kind, iterator_base, patch_reset
 from dlio_torch.iotrace.recorder.torch_hook.torch_recorder import ITERATION, TorchRecorder
-from dlio_torch.iotrace.recorder.torch_hook.worker_loops import task_for
 
 _FETCHER = "_dataset_fetcher"  # torch's, of an iterator without workers
 
@@ -21,7 +21,7 @@ _FETCHER = "_dataset_fetcher"  # torch's, of an iterator without workers
 def patch_iterators(module: ModuleType, recorder: TorchRecorder) -> None:
     """Patches ``torch.utils.data.dataloader``."""
     base = iterator_base(module)
-    base.__next__ = _next(base.__next__, recorder)
+    base.__next__ = fetching(base.__next__, recorder, _before_batch, _iteration_of)
     base._next_index = _next_index(base._next_index, recorder)
     _patch_begin(module, recorder, "_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter")
     recorder.announce()
@@ -33,80 +33,26 @@ def patch_stateful_iterators(module: ModuleType, recorder: TorchRecorder) -> Non
 
 
 def _patch_begin(module: ModuleType, recorder: TorchRecorder, *names: str) -> None:
+    begin = functools.partial(_begin_iteration, recorder)
     for name in names:
         kind: Any = getattr(module, name)
-        kind.__init__ = _begin(kind.__init__, recorder)
-        kind._reset = _reset(kind._reset, recorder)
+        kind.__init__ = beginning(kind.__init__, recorder, begin)
+        patch_reset(kind, functools.partial(beginning, recorder=recorder, begin=begin, is_part=_is_starting))
 
 
-def _begin(original: Callable[..., None], recorder: TorchRecorder) -> Callable[..., None]:
-    """``__init__`` of an iterator: an iteration begins."""
-    begin, end = guarded(recorder, _begin_iteration), guarded(recorder, Iteration.start)
-
-    @functools.wraps(original)
-    def __init__(self: Any, loader: Any, *rest: Any, **named: Any) -> None:
-        iteration = begin(recorder, self, loader)
-        try:
-            with task_for(iteration):
-                original(self, loader, *rest, **named)
-        except BaseException as error:
-            hide(error)
-            raise
-        finally:
-            if iteration is not None:
-                end(iteration)
-
-    return __init__
-
-
-def _reset(original: Callable[..., None], recorder: TorchRecorder) -> Callable[..., None]:
-    """``_reset`` of an iterator: unless it is called by ``__init__``, another iteration begins."""
-    begin, end = guarded(recorder, _begin_iteration), guarded(recorder, Iteration.start)
-
-    @functools.wraps(original)
-    def reset(self: Any, loader: Any, *rest: Any, **named: Any) -> None:
-        current = vars(self).get(ITERATION)
-        if current is None or current.is_starting:
-            original(self, loader, *rest, **named)
-            return
-        iteration = begin(recorder, self, loader)
-        try:
-            original(self, loader, *rest, **named)
-        except BaseException as error:
-            hide(error)
-            raise
-        finally:
-            if iteration is not None:
-                end(iteration)
-
-    return reset
-
-
-def _begin_iteration(recorder: TorchRecorder, iterator: Any, loader: Any) -> Iteration:
+def _begin_iteration(recorder: TorchRecorder, iterator: Any, loader: Any, *_: Any) -> Iteration:
     return recorder.begin_iteration(loader, descriptions, iterator, has_keys=dataset_kind(loader) == 0)
 
 
-def _next(original: Callable[[Any], Any], recorder: TorchRecorder) -> Callable[[Any], Any]:
-    """``__next__`` of an iterator: the program asks for a batch."""
-    before, after = guarded(recorder, _before_batch), guarded(recorder, Iteration.after_batch)
-    ended = guarded(recorder, Iteration.after_last)
+def _is_starting(iterator: Any) -> bool:
+    """Whether ``_reset`` is called by ``__init__``, so that no further iteration begins."""
+    current = _iteration_of(iterator)
+    return current is None or current.is_starting
 
-    @functools.wraps(original)
-    def __next__(self: Any) -> Any:
-        iteration = vars(self).get(ITERATION)
-        if iteration is None:
-            return original(self)
-        start_ns = before(iteration, self)
-        try:
-            data = original(self)
-        except BaseException as error:
-            ended(iteration, is_last=isinstance(error, StopIteration))
-            hide(error)
-            raise
-        after(iteration, data, start_ns)
-        return data
 
-    return __next__
+def _iteration_of(iterator: Any) -> Iteration | None:
+    iteration: Iteration | None = vars(iterator).get(ITERATION)
+    return iteration
 
 
 def _before_batch(iteration: Iteration, iterator: Any) -> int:
@@ -127,7 +73,7 @@ def _next_index(original: Callable[[Any], Any], recorder: TorchRecorder) -> Call
         except BaseException as error:
             hide(error)
             raise
-        iteration = vars(self).get(ITERATION)
+        iteration = _iteration_of(self)
         if iteration is not None:
             gave(iteration, keys)
         return keys

@@ -11,9 +11,10 @@ from typing import Any
 from dlio_torch.iotrace.recorder.torch_hook import node_descriptions
 from dlio_torch.iotrace.recorder.torch_hook.guards import guarded, hide
 from dlio_torch.iotrace.recorder.torch_hook.iterations import Iteration, index_of
+from dlio_torch.iotrace.recorder.torch_hook.iterator_methods import beginning, fetching
 from dlio_torch.iotrace.recorder.torch_hook.patched_names import mapper_iterator
 from dlio_torch.iotrace.recorder.torch_hook.torch_recorder import ITERATION, TorchRecorder, clock
-from dlio_torch.iotrace.recorder.torch_hook.worker_loops import begin_worker, task_for
+from dlio_torch.iotrace.recorder.torch_hook.worker_loops import begin_worker
 
 _BATCH = "_dlio_torch_batch_size"  # attribute of a node without sources
 
@@ -21,8 +22,8 @@ _BATCH = "_dlio_torch_batch_size"  # attribute of a node without sources
 def patch_node_loader(module: ModuleType, recorder: TorchRecorder) -> None:
     """Patches ``torchdata.nodes.loader``."""
     iterator: Any = module.LoaderIterator
-    iterator.reset = _reset(iterator.reset, recorder)
-    iterator.next = _next(iterator.next, recorder)
+    iterator.reset = beginning(iterator.reset, recorder, functools.partial(_begin_iteration, recorder))
+    iterator.next = fetching(iterator.next, recorder, _before_batch, _iteration_of)
 
 
 def patch_node_functions(module: ModuleType, recorder: TorchRecorder) -> None:
@@ -59,24 +60,7 @@ def patch_node_adapters(module: ModuleType, recorder: TorchRecorder) -> None:
         wrapped.next = _source(wrapped.next, recorder, is_sampler=is_sampler)
 
 
-def _reset(original: Callable[..., None], recorder: TorchRecorder) -> Callable[..., None]:
-    """``reset`` of a loader's iterator: an iteration begins."""
-    begin, start = guarded(recorder, _begin_iteration), guarded(recorder, Iteration.start)
-
-    @functools.wraps(original)
-    def reset(self: Any, *arguments: Any, **named: Any) -> None:
-        iteration = begin(recorder, self)
-        try:
-            with task_for(iteration):
-                original(self, *arguments, **named)
-        finally:
-            if iteration is not None:
-                start(iteration)
-
-    return reset
-
-
-def _begin_iteration(recorder: TorchRecorder, iterator: Any) -> Iteration:
+def _begin_iteration(recorder: TorchRecorder, iterator: Any, *_: Any) -> Iteration:
     loader = iterator.loader
     iteration = recorder.begin_iteration(loader, node_descriptions, iterator, has_keys=True)
     for node in node_descriptions.nodes_of(loader):
@@ -86,28 +70,18 @@ def _begin_iteration(recorder: TorchRecorder, iterator: Any) -> Iteration:
     return iteration
 
 
-def _next(original: Callable[[Any], Any], recorder: TorchRecorder) -> Callable[[Any], Any]:
-    """``next`` of a loader's iterator: the program asks for a batch."""
-    begin = guarded(recorder, recorder.activity.begin)
-    after, ended = guarded(recorder, Iteration.after_batch), guarded(recorder, Iteration.after_last)
+def _iteration_of(iterator: Any) -> Iteration | None:
+    """The iteration of a loader's iterator, unless its next batch was fetched to know whether there is one.
 
-    @functools.wraps(original)
-    def next_batch(self: Any) -> Any:
-        iteration = vars(self).get(ITERATION)
-        # A batch that was fetched to know whether there is one was recorded then.
-        if iteration is None or vars(self).get("_cached_item") is not None:
-            return original(self)
-        start_ns = begin()
-        try:
-            data = original(self)
-        except BaseException as error:
-            ended(iteration, is_last=isinstance(error, StopIteration))
-            hide(error)
-            raise
-        after(iteration, data, start_ns)
-        return data
+    That was recorded then.
+    """
+    state = vars(iterator)
+    iteration: Iteration | None = state.get(ITERATION) if state.get("_cached_item") is None else None
+    return iteration
 
-    return next_batch
+
+def _before_batch(iteration: Iteration, iterator: Any) -> int:
+    return iteration.recorder.activity.begin()
 
 
 def _timed(function: Any, recorder: TorchRecorder) -> Any:

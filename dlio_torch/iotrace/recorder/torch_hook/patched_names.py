@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
+from collections.abc import Callable
 from types import FrameType, ModuleType
 from typing import Any
 
@@ -58,3 +59,8 @@ def process_configuration() -> dict[str, Any]:
     """Configuration that child processes inherit from this one, in ``multiprocessing``; empty if there is none."""
     configuration: dict[str, Any] = getattr(multiprocessing.current_process(), "_config", {})
     return configuration
+
+
+def patch_reset(iterator: Any, wrapper: Callable[[Callable[..., None]], Callable[..., None]]) -> None:
+    """Replaces the method of a class of loader iterators with which persistent workers begin an epoch."""
+    iterator._reset = wrapper(iterator._reset)

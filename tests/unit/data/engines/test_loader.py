@@ -23,7 +23,7 @@ from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.dataset.map_dataset import CatchingDataset, SampleDataset
 from dlio_torch.data.engines.batch_loader import BatchLoader
 from dlio_torch.data.order.sampler import BatchSampler
-from dlio_torch.data.order.specification import SamplerSpec
+from dlio_torch.data.order.specification import SamplerSpec, Tail
 from dlio_torch.errors import ConfigError, DataError, PreconditionError, RunFailed
 from dlio_torch.formats.core.batch import Batch, samples_of
 from dlio_torch.formats.core.format import Format
@@ -81,12 +81,12 @@ def no_leftovers() -> Iterator[None]:
         yield
 
 
-def shuffled(num_samples: int = 21) -> BatchSampler:
-    return BatchSampler(SamplerSpec(batch_size=2, order="shuffled", seed=3), num_samples=num_samples)
+def shuffled(num_samples: int = 21, tail: Tail = "drop") -> BatchSampler:
+    return BatchSampler(SamplerSpec(batch_size=2, order="shuffled", seed=3, tail=tail), num_samples=num_samples)
 
 
-def expected(epoch: int, first: int = 0) -> list[list[int]]:
-    sampler = shuffled()
+def expected(epoch: int, first: int = 0, tail: Tail = "drop") -> list[list[int]]:
+    sampler = shuffled(tail=tail)
     sampler.set_epoch(epoch)
     return list(sampler)[first:]
 
@@ -103,12 +103,13 @@ def check(fmt: Format, batches: list[Batch]) -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_every_engine_gives_the_same_batches_in_the_same_order(made: tuple[Format, Manifest], name: str) -> None:
     fmt, manifest = made
-    loader = loader_of(fmt, manifest, shuffled(), **OPTIONS[name])
-    assert len(loader) == 10
+    loader = loader_of(fmt, manifest, shuffled(tail="keep"), **OPTIONS[name])
+    assert len(loader) == 11
     for epoch in range(3 if name in QUICK else 2):
         got = epoch_of(loader, epoch, read_on=epoch != 1)
-        assert numbers(got) == expected(epoch)
-        assert [sorted(batch) for batch in got] == [["data", "index", "v/rows", "v/rows:lengths"]] * 10
+        assert numbers(got) == expected(epoch, tail="keep")
+        assert len(got[-1]["index"]) == 1
+        assert [sorted(batch) for batch in got] == [["data", "index", "v/rows", "v/rows:lengths"]] * 11
         check(fmt, got)
     loader.close()
 

@@ -93,6 +93,28 @@ def test_the_command_line_lowers_the_shipped_size_and_keeps_a_given_one(capsys: 
     assert "train.batch_size=32" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("tail", "shown", "unread"),
+    [
+        ("drop", "steps: 2 per rank and epoch, 1 epoch, 4 samples per rank and step", True),
+        ("pad", "steps: 3 per rank and epoch, 1 epoch, 4 samples per rank and step", False),
+        (
+            "keep",
+            "steps: 3 per rank and epoch, 1 epoch, at most 4 samples per rank and step, 10 per rank and epoch",
+            False,
+        ),
+    ],
+)
+def test_a_plan_says_how_many_samples_a_step_has(
+    tail: str, shown: str, unread: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with h5py.File("a.h5", "w") as file:
+        file["images"] = np.zeros((10, 3), np.float32)
+    shown_plan = planned(capsys, *ALL, "train.batch_size=4", f"access.tail={tail}")
+    assert shown in shown_plan
+    assert ("an epoch does not read 2 of 10 samples" in shown_plan) is unread
+
+
 def test_a_study_lowers_the_shipped_size_and_keeps_a_given_one(capsys: pytest.CaptureFixture[str]) -> None:
     with h5py.File("a.h5", "w") as file:
         file["images"] = np.zeros((10, 3), np.float32)

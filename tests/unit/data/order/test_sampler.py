@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import BatchSampler as TorchBatchSampler
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
 from torchdata.nodes import SamplerWrapper
 from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -42,7 +43,7 @@ def patterns(draw: st.DrawFn, orders: list[str] = ORDERS) -> dict[str, Any]:
     options: dict[str, Any] = {
         "order": draw(st.sampled_from(orders)),
         "partition": draw(st.sampled_from(PARTITIONS)),
-        "tail": draw(st.sampled_from(["drop", "pad"])),
+        "tail": draw(st.sampled_from(["drop", "pad", "keep"])),
         "stride": draw(st.integers(1, 40)),
         "batch_size": draw(st.integers(1, 9)),
         "seed": draw(st.integers(0, 5)),
@@ -65,12 +66,18 @@ def build(options: dict[str, Any]) -> list[BatchSampler]:
 
 
 @given(patterns(), st.integers(0, 3))
-def test_every_rank_has_the_same_full_batches(options: dict[str, Any], epoch: int) -> None:
+def test_every_rank_has_the_same_batches_and_all_but_the_last_are_full(options: dict[str, Any], epoch: int) -> None:
     samplers = build(options)
+    sizes = [len(batch) for batch in epoch_of(samplers[0], epoch)]
+    assert {*sizes[:-1], options["batch_size"]} == {options["batch_size"]}
+    assert 0 < sizes[-1] <= options["batch_size"]
     for sampler in samplers:
         batches = epoch_of(sampler, epoch)
         assert len(batches) == len(sampler) == len(samplers[0]) > 0
-        assert {len(batch) for batch in batches} == {options["batch_size"]}
+        assert [len(batch) for batch in batches] == sizes
+        assert sampler.epoch_samples == sum(sizes)
+        if options["tail"] != "keep" or options["order"] == "random_blocks":
+            assert sizes[-1] == options["batch_size"]
         assert all(index in sampler.share for batch in batches for index in batch)
 
 
@@ -96,11 +103,13 @@ def test_shares_are_disjoint_and_complete(options: dict[str, Any]) -> None:
     if options["partition"] in ("slices", "files"):
         assert [i for sampler in samplers for i in sampler.share] == list(range(total))
         steps = min(shares) // batch if options["tail"] == "drop" else -(-max(shares) // batch)
+        kept = max(shares)
     else:
         span = batch * world
         steps = total // span if options["tail"] == "drop" else -(-total // span)
+        kept = -(-total // world)
     assert len(samplers[0]) == steps
-    assert union.sum() == steps * batch * world
+    assert union.sum() == (kept if options["tail"] == "keep" else steps * batch) * world
     if options["tail"] == "drop":
         assert union.max() == 1
         return
@@ -147,7 +156,7 @@ def test_a_saved_position_resumes_with_the_next_batch(options: dict[str, Any], d
     st.sampled_from([13, 24, 25, 145]),
     st.integers(1, 9),
     st.integers(1, 40),
-    st.sampled_from(["drop", "pad"]),
+    st.sampled_from(["drop", "pad", "keep"]),
     st.sampled_from(ONCE),
 )
 def test_files_that_do_not_divide(files: int, world: int, batch: int, tail: str, order: str) -> None:
@@ -199,6 +208,37 @@ def test_slices_of_two_ranks() -> None:
     first, second = ranks_of(2, num_samples=7, batch_size=2, partition="slices", tail="pad")
     assert list(first) == [[0, 1], [2, 3]]
     assert list(second) == [[4, 5], [6, 4]]
+
+
+@given(st.integers(1, 60), st.integers(1, 9), st.integers(1, 5), st.sampled_from(["sequential", "shuffled"]))
+def test_kept_tails_have_the_sizes_of_torchs_distributed_sampler(
+    samples: int, size: int, world: int, order: str
+) -> None:
+    data = cast("Dataset[int]", range(samples))
+    for rank, sampler in enumerate(ranks_of(world, num_samples=samples, batch_size=size, tail="keep", order=order)):
+        distributed = DistributedSampler(data, world, rank, shuffle=order == "shuffled")
+        loader = DataLoader(data, size, sampler=distributed, drop_last=False)
+        assert [len(batch) for batch in sampler] == [len(batch) for batch in loader]
+
+
+@pytest.mark.parametrize("order", ["sequential", "strided"])
+def test_a_kept_tail_is_that_of_a_loader_that_drops_nothing(order: str) -> None:
+    sampler = sampler_of(num_samples=10, batch_size=4, tail="keep", order=order, stride=3)
+    numbers = list(range(10)) if order == "sequential" else [0, 3, 6, 9, 1, 4, 7, 2, 5, 8]
+    assert list(sampler) == list(TorchBatchSampler(numbers, 4, drop_last=False))
+
+
+def test_ranks_complete_a_kept_tail_to_batches_of_the_same_size() -> None:
+    first, second = ranks_of(2, num_samples=9, batch_size=3, tail="keep")
+    assert list(first) == [[0, 1, 2], [6, 7]]
+    assert list(second) == [[3, 4, 5], [8, 0]]
+    first, second = ranks_of(2, num_samples=9, batch_size=3, tail="keep", partition="slices")
+    assert list(first) == [[0, 1, 2], [3, 4]]
+    assert list(second) == [[5, 6, 7], [8, 5]]
+
+
+def test_a_batch_of_all_samples_is_kept() -> None:
+    assert list(sampler_of(num_samples=3, batch_size=8, tail="keep")) == [[0, 1, 2]]
 
 
 @given(st.integers(1, 300), st.integers(1, 320))

@@ -141,7 +141,7 @@ def test_ranks_share_a_computed_permutation(data: st.DataObject) -> None:
     count = world * size * steps + data.draw(st.integers(0, 20))
     seen: list[int] = []
     for rank in range(world):
-        positions = orders.Positions(size * world, rank * size, size, count)
+        positions = orders.Positions(size, count, ranks=world, rank=rank)
         make = orders.Computed([5], 1000, positions, steps)
         batches = [make(step).tolist() for step in range(steps)]
         assert [orders.Computed([5], 1000, positions, steps)(step).tolist() for step in range(steps)] == batches
@@ -166,14 +166,14 @@ def test_a_quarter_of_a_billion_samples_take_a_rank_nothing() -> None:
 
 
 def test_up_to_the_limit_the_permutation_is_numpys() -> None:
-    positions = orders.Positions(4, 0, 4, orders.LARGE)
-    assert isinstance(orders.shuffled([1], 0, orders.Positions(4, 0, 4, orders.LARGE + 1), 1), orders.Computed)
-    assert isinstance(orders.shuffled([1], 0, orders.Positions(4, 0, 4, 4096), 1), orders.Shuffled)
+    positions = orders.Positions(4, orders.LARGE)
+    assert isinstance(orders.shuffled([1], 0, orders.Positions(4, orders.LARGE + 1), 1), orders.Computed)
+    assert isinstance(orders.shuffled([1], 0, orders.Positions(4, 4096), 1), orders.Shuffled)
     assert positions.count == 1 << 24
 
 
 def test_some_steps_of_a_permutation_do_not_keep_the_rest() -> None:
-    made = orders.Shuffled([1], 0, orders.Positions(4, 0, 4, 1 << 16), 2)
+    made = orders.Shuffled([1], 0, orders.Positions(4, 1 << 16), 2)
     assert made.order.base is None
     assert made.order.nbytes == 32
 

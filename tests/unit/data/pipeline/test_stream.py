@@ -18,6 +18,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pattern_data import CountingFormat, NamingPreprocess, configured, flat, loaders, numbers, planned
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from dlio_torch.config.schema import AccessConfig, Config, DatasetConfig, LoaderConfig
 from dlio_torch.config.validate import validate
@@ -53,7 +54,7 @@ def plans(draw: st.DrawFn, world_size: int | None = None) -> dict[str, Any]:
         "whole": whole,
         "interleave": draw(st.integers(1, 4)),
         "pool": 0 if whole else draw(st.integers(0, 9)),
-        "tail": draw(st.sampled_from(["drop", "pad"])),
+        "tail": draw(st.sampled_from(["drop", "pad", "keep"])),
         "parts": draw(st.integers(1, 3)),
         "seed": draw(st.integers(0, 9)),
         "world_size": world,
@@ -188,6 +189,11 @@ def test_batches_are_full(count: int, size: int) -> None:
     assert flat(in_batches(lambda: range(count), size, again=False)) == list(range(count // size * size))
     again = list(islice(in_batches(lambda: range(count), size, again=True), 9))
     assert flat(again) == ([number % count for number in range(9 * size)] if count else [])
+    kept = list(in_batches(lambda: range(count), size, again=False, keep=True))
+    assert flat(kept) == list(range(count))
+    assert [len(batch) for batch in kept] == [
+        len(range(first, min(count, first + size))) for first in range(0, count, size)
+    ]
 
 
 def test_examples_of_the_docstrings() -> None:
@@ -208,12 +214,14 @@ def test_every_rank_has_all_its_steps(options: dict[str, Any], epoch: int) -> No
     for plan in ranks:
         batches = list(plan.batches(epoch))
         assert len(batches) == len(plan)
-        assert {len(batch) for batch in batches} == {options["batch_size"]}
+        sizes = {len(batch) for batch in batches}
+        assert sizes == {options["batch_size"]} or (options["tail"] == "keep" and max(sizes) <= options["batch_size"])
+        assert epoch or plan.epoch_samples == sum(map(len, batches))
 
 
 @settings(deadline=None)
 @given(plans(), st.integers(0, 3))
-def test_each_sample_at_most_once_or_with_pad_at_least_once(options: dict[str, Any], epoch: int) -> None:
+def test_each_sample_at_most_once_or_without_drop_at_least_once(options: dict[str, Any], epoch: int) -> None:
     ranks = of_all_ranks(options)
     counts = [np.bincount(plan.expected(epoch), minlength=plan.num_samples) for plan in ranks]
     for plan, own in zip(ranks, counts, strict=True):
@@ -222,7 +230,7 @@ def test_each_sample_at_most_once_or_with_pad_at_least_once(options: dict[str, A
         assert all(own.max() <= 1 for own in counts)
     if options["partition"] == "files" and options["tail"] == "drop":
         assert sum(counts).max() <= 1  # type: ignore[union-attr]
-    if options["tail"] == "pad" and options["shard"] == "before_shuffle":
+    if options["tail"] != "drop" and options["shard"] == "before_shuffle":
         read = counts if options["partition"] == "none" else [sum(counts)]
         assert all(own.min() >= 1 for own in read)  # type: ignore[union-attr]
 
@@ -243,6 +251,31 @@ def test_shards_are_disjoint_and_complete(options: dict[str, Any], number: int) 
         assert {len(own) for own in of_rank} == {files // world}
     else:
         assert sorted(dealt) == list(range(files))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_kept_tail_is_that_of_torchs_workers(workers: int) -> None:
+    """Each worker of an iterable data set ends with a smaller batch."""
+
+    class Files(IterableDataset[int]):
+        def __iter__(self) -> Iterator[int]:
+            info = get_worker_info()
+            first, step = (info.id, info.num_workers) if info is not None else (0, 1)
+            for file in range(first, 7, step):
+                yield from range(5 * file, 5 * file + 5)
+
+    loader = DataLoader(Files(), 4, num_workers=workers, drop_last=False)
+    plan = StreamPlan([5] * 7, StreamSpec(batch_size=4, tail="keep", parts=max(1, workers)))
+    assert list(plan.batches(0)) == [batch.tolist() for batch in loader]
+
+
+def test_ranks_with_fewer_samples_begin_again_behind_a_kept_tail() -> None:
+    first, second = (
+        StreamPlan([4, 2, 3], StreamSpec(batch_size=3, tail="keep", rank=rank, world_size=2)) for rank in range(2)
+    )
+    assert list(first.batches(0)) == [[0, 1, 2], [3, 6, 7], [8]]
+    assert list(second.batches(0)) == [[4, 5], [4, 5], [4, 5]]
+    assert (first.epoch_samples, second.epoch_samples) == (7, 6)
 
 
 def test_files_are_dealt_once_or_anew_in_each_epoch() -> None:
@@ -352,11 +385,13 @@ LOADERS = {
 UNEVEN = [5, 3, 7, 2, 6, 4, 9]
 
 
-@pytest.mark.parametrize("repeat", [False, True], ids=["once", "repeat"])
+@pytest.mark.parametrize(("repeat", "tail"), [(False, "drop"), (True, "drop"), (False, "keep")])
 @pytest.mark.parametrize("name", LOADERS)
-def test_every_loader_delivers_the_plan(name: str, repeat: bool) -> None:
+def test_every_loader_delivers_the_plan(name: str, repeat: bool, tail: str) -> None:
     access = {"pattern": "stream", "partition": "files", "order": "shuffled", "interleave": 2, "shuffle_pool": 5}
-    config = configured({**access, "repeat": repeat}, {"batch_size": 2, "steps": 11 if repeat else 0}, LOADERS[name])
+    config = configured(
+        {**access, "repeat": repeat, "tail": tail}, {"batch_size": 2, "steps": 11 if repeat else 0}, LOADERS[name]
+    )
     made = loaders(config, CountingFormat(UNEVEN))
     assert [numbers(made, epoch) for epoch in range(3)] == planned(made, 3)
     # An epoch that was left half way takes nothing from what comes after it.
@@ -365,11 +400,12 @@ def test_every_loader_delivers_the_plan(name: str, repeat: bool) -> None:
     made.close()
 
 
-@pytest.mark.parametrize("repeat", [False, True], ids=["once", "repeat"])
+@pytest.mark.parametrize(("repeat", "tail"), [(False, "drop"), (True, "drop"), (False, "keep")])
 @pytest.mark.parametrize("name", ["main", "threads", "workers"])
 @pytest.mark.parametrize("step", [0, 3, 8])
-def test_resumes_where_it_was(name: str, repeat: bool, step: int) -> None:
+def test_resumes_where_it_was(name: str, repeat: bool, tail: str, step: int) -> None:
     access = {"pattern": "stream", "partition": "none", "order": "shuffled", "shuffle_pool": 4, "repeat": repeat}
+    access["tail"] = tail
     config = configured(access, {"batch_size": 3, "steps": 9 if repeat else 0}, LOADERS[name])
     before = loaders(config, CountingFormat(UNEVEN))
     numbers(before, 0)

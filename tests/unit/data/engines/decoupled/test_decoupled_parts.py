@@ -20,7 +20,7 @@ from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
 from dlio_torch.data.engines.decoupled.engine import DecoupledEngine
 from dlio_torch.data.order.pipe_plan import round_robin
-from dlio_torch.data.order.specification import StreamSpec
+from dlio_torch.data.order.specification import StreamSpec, Tail
 from dlio_torch.data.order.stream_plan import StreamPlan
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.format import Format
@@ -40,6 +40,7 @@ PATTERNS: dict[str, dict[str, Any]] = {
     "pool": {**STREAM, "order": "shuffled", "interleave": 2, "shuffle_pool": 5},
     "whole files": {**STREAM, "order": "shuffled", "unit": "file"},
     "padded": {**STREAM, "tail": "pad", "shuffle_pool": 3},
+    "kept": {**STREAM, "tail": "keep", "shuffle_pool": 3},
     "repeated": {**STREAM, "repeat": True, "order": "shuffled", "shuffle_pool": 6},
     "lanes": {"pattern": "lanes", "partition": "none", "order": "shuffled", "lane_rows": 2},
 }
@@ -100,18 +101,18 @@ def test_workers_that_begin_anew_receive_the_plan(made: Data) -> None:
     st.lists(st.integers(1, 9), min_size=1, max_size=7),
     st.integers(1, 3),
     st.integers(1, 2),
-    st.booleans(),
+    st.sampled_from(["drop", "pad", "keep"]),
     st.booleans(),
     st.integers(0, 2),
     st.integers(0, 5),
 )
 def test_what_workers_have_left_is_all_there_is(
-    counts: list[int], parts: int, batch_size: int, pad: bool, repeat: bool, epoch: int, step: int
+    counts: list[int], parts: int, batch_size: int, tail: Tail, repeat: bool, epoch: int, step: int
 ) -> None:
     """Batches of each worker's part, taken in turn, are those of the plan."""
     try:
         spec = StreamSpec(
-            batch_size=batch_size, order="shuffled", parts=parts, tail="pad" if pad else "drop", repeat=repeat,
+            batch_size=batch_size, order="shuffled", parts=parts, tail=tail, repeat=repeat,
             steps=9 if repeat else 0,
         )  # fmt: skip
         plan = StreamPlan(counts, spec)

@@ -50,6 +50,8 @@ PATTERNS: dict[str, dict[str, Any]] = {
     "whole files, permuted": {"unit": "file", "order": "shuffled"},
     "whole files, permuted, interleaved": {"unit": "file", "order": "shuffled", "interleave": 2},
     "padded": {"tail": "pad", "order": "shuffled", "shuffle_pool": 4},
+    "kept": {"tail": "keep", "interleave": 2},
+    "kept, pool": {"tail": "keep", "order": "shuffled", "shuffle_pool": 4},
     "repeated": {"repeat": True, "order": "shuffled", "interleave": 2},
     "repeated, pool": {"repeat": True, "order": "shuffled", "shuffle_pool": 30},
 }
@@ -86,7 +88,9 @@ def test_gives_the_batches_of_the_faithful_path(name: str, pattern: str, made: M
         assert as_bytes(epochs(made[name], access, rank, engine="decoupled", **loader)) == want
 
 
-@pytest.mark.parametrize("pattern", ["in order", "all of it", "whole files, permuted", "repeated, pool", "padded"])
+@pytest.mark.parametrize(
+    "pattern", ["in order", "all of it", "whole files, permuted", "repeated, pool", "padded", "kept, pool"]
+)
 def test_resumes_where_it_was(pattern: str, made: Made) -> None:
     config, fmt, manifest = made["npy"]
     access = PATTERNS[pattern]
