@@ -4,8 +4,9 @@ The emulation decodes and converts samples, too, as far as its format says.  The
 the recipe has to add.  A batch is timed as a whole, by the process that reads it, so that the time of a sample
 includes its share of collating.
 
-On a busy machine processes wait for a core, which is no preprocessing: if times scatter widely, the lower quartile
-stands for them instead of the median, for program and emulation alike.
+On a busy machine processes wait for a core.  That is no preprocessing, and is subtracted where it is recorded.  If
+times scatter widely all the same, the lower quartile stands for them instead of the median, for program and emulation
+alike.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dlio_torch.fit.finding import Finding, Findings, findings
 from dlio_torch.fit.fit_recording import FittedTraining
 from dlio_torch.fit.recorded_training import RecordedLoader, RecordedTraining
 from dlio_torch.fit.result_folder import ResultFolder
+from dlio_torch.fit.run_delays import delays_beside_calls, run_delays
 from dlio_torch.fit.score import run_recipe
 from dlio_torch.iotrace.events.recording import Recording
 from dlio_torch.iotrace.figures.intervals import covered, union
@@ -118,17 +120,20 @@ def sample_times(recording: Recording, batches: pd.DataFrame, size: float) -> Sa
     """
     if len(batches) < _LEAST_BATCHES:
         return None
-    times = np.concatenate([_beside_io(recording.io, group) for _, group in batches.groupby(["rank", "pid"])])
+    processes = batches.groupby(["rank", "pid"])
+    times = np.concatenate([_beside_io(recording, group) for _, group in processes])
     return SampleTimes(np.sort(np.maximum(times, 0)) / 1e9 / size)
 
 
-def _beside_io(calls: pd.DataFrame, spans: pd.DataFrame) -> Floats:
-    """Nanoseconds of spans of one process in which it had no I/O call."""
-    rank, pid = spans["rank"].iloc[0], spans["pid"].iloc[0]
+def _beside_io(recording: Recording, spans: pd.DataFrame) -> Floats:
+    """Nanoseconds of spans of one process in which it had no I/O call and did not wait for a core."""
+    calls, rank, pid = recording.io, spans["rank"].iloc[0], spans["pid"].iloc[0]
     mine = calls[(calls["rank"] == rank) & (calls["pid"] == pid)]
     starts, ends = spans["start_ns"].to_numpy(), spans["end_ns"].to_numpy()
     busy = union(mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy())
-    return np.asarray(ends - starts - covered(busy, starts, ends), np.float64)
+    beside = ends - starts - covered(busy, starts, ends)
+    delays = run_delays(recording.spans, spans)
+    return np.asarray(beside - delays_beside_calls(delays, mine, spans, beside), np.float64)
 
 
 def _difference(program: SampleTimes, emulated: SampleTimes) -> Findings:
