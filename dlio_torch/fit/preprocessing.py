@@ -20,11 +20,12 @@ import pandas as pd
 
 from dlio_torch.analysis.run_recording import open_recording
 from dlio_torch.errors import PreconditionError
+from dlio_torch.fit.batch_amounts import batch_size
 from dlio_torch.fit.finding import Finding, Findings, findings
 from dlio_torch.fit.fit_recording import FittedTraining
 from dlio_torch.fit.recorded_training import RecordedLoader, RecordedTraining
 from dlio_torch.fit.result_folder import ResultFolder
-from dlio_torch.fit.run_delays import delays_beside_calls, run_delays
+from dlio_torch.fit.run_delays import delays_outside_calls, run_delays
 from dlio_torch.fit.score import run_recipe
 from dlio_torch.iotrace.events.recording import Recording
 from dlio_torch.iotrace.figures.intervals import covered, union
@@ -101,13 +102,13 @@ def preprocessing(training: RecordedTraining, emulation: Recording) -> Findings:
     recorded = training.training
     if recorded is None:
         return Findings()
-    size = _batch_size(training, recorded)
+    size, *_ = batch_size(training, recorded)
     program = sample_times(training.recording, _program_batches(training, recorded), size)
     emulated = sample_times(emulation, _emulated_batches(emulation, recorded.loader.num_workers), size)
     return Findings() if program is None or emulated is None else _difference(program, emulated)
 
 
-def sample_times(recording: Recording, batches: pd.DataFrame, size: float) -> SampleTimes | None:
+def sample_times(recording: Recording, batches: pd.DataFrame, size: int) -> SampleTimes | None:
     """Times of samples beside their I/O.
 
     Args:
@@ -131,9 +132,9 @@ def _beside_io(recording: Recording, spans: pd.DataFrame) -> Floats:
     mine = calls[(calls["rank"] == rank) & (calls["pid"] == pid)]
     starts, ends = spans["start_ns"].to_numpy(), spans["end_ns"].to_numpy()
     busy = union(mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy())
-    beside = ends - starts - covered(busy, starts, ends)
+    outside = ends - starts - covered(busy, starts, ends)
     delays = run_delays(recording.spans, spans)
-    return np.asarray(beside - delays_beside_calls(delays, mine, spans, beside), np.float64)
+    return np.asarray(outside - delays_outside_calls(delays, mine, spans, outside), np.float64)
 
 
 def _difference(program: SampleTimes, emulated: SampleTimes) -> Findings:
@@ -172,14 +173,6 @@ def _program_batches(training: RecordedTraining, recorded: RecordedLoader) -> pd
 def _emulated_batches(emulation: Recording, workers: int) -> pd.DataFrame:
     spans = emulation.spans
     return spans[spans["op"] == ("batch" if workers else "fetch")]
-
-
-def _batch_size(training: RecordedTraining, recorded: RecordedLoader) -> float:
-    """Samples of most batches."""
-    if recorded.loader.batch_size is not None:
-        return float(recorded.loader.batch_size)
-    sizes = recorded.indices.groupby(["rank", "epoch", "batch"]).size()
-    return float(sizes.median()) if len(sizes) else 1.0
 
 
 def _short(recorded: RecordedLoader) -> list[str]:

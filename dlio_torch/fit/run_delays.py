@@ -31,7 +31,7 @@ def run_delays(spans: pd.DataFrame, chosen: pd.DataFrame) -> Ints:
     return waited
 
 
-def delays_beside_calls(delays: Ints, calls: pd.DataFrame, spans: pd.DataFrame, beside: Ints) -> Ints:
+def delays_outside_calls(delays: Ints, calls: pd.DataFrame, spans: pd.DataFrame, outside: Ints) -> Ints:
     """The part of run delays that did not fall into I/O calls, which are longer by the rest.
 
     A thread loses its core within a call, too.  The delay of a span is divided among its calls and the rest of it by
@@ -41,13 +41,13 @@ def delays_beside_calls(delays: Ints, calls: pd.DataFrame, spans: pd.DataFrame, 
         delays: ns within each span.
         calls: I/O calls of the process of the spans.
         spans: of one process.
-        beside: ns of each span in which it had no call.
+        outside: ns of each span in which it had no call.
     """
     lengths = (calls["end_ns"] - calls["start_ns"]).to_numpy()
     sizes = np.log2(np.maximum(calls["bytes"].to_numpy(), 1)).astype(np.int64)
     kinds = pd.Series(lengths).groupby([calls["op"].astype(str).to_numpy(), sizes])
     within_calls = sums_within(calls, _excess(lengths, kinds.transform(_first_quartile).to_numpy()), spans)
-    without_calls = _excess(beside, np.quantile(beside, _QUARTILE) if len(beside) else 0)
+    without_calls = _excess(outside, np.quantile(outside, _QUARTILE) if len(outside) else 0)
     excess = np.maximum(within_calls + without_calls, 1)
     return np.asarray(delays - within_calls * np.minimum(1.0, delays / excess), np.int64)
 

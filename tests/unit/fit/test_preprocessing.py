@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from hand_made_trainings import MS, TrainingTimes
+from hand_made_trainings import MS, PID, TrainingTimes, loader
 
 from dlio_torch.fit.preprocessing import preprocessing, sample_times
 from dlio_torch.fit.recorded_training import RecordedTraining
+from dlio_torch.iotrace.events.torch_calls import BatchArray, BatchArrays
 
 
 def trained(fetch_ms: list[float], delays_ms: Sequence[float] = ()) -> RecordedTraining:
@@ -62,6 +64,16 @@ def test_recorded_waits_for_a_core_are_no_preprocessing() -> None:
     assert preprocessing(busy, trained([5.0] * 8).recording).values == ()
     result = preprocessing(busy, trained([1.0 + delay for delay in delays], delays).recording)
     assert [(value.key, value.value) for value in result.values] == [("compute.preprocess_s", 0.001)]
+
+
+def test_a_data_set_that_gives_batches_is_timed_by_their_samples() -> None:
+    program = trained([9.0] * 8)
+    assert program.training is not None
+    arrays = (BatchArrays(0, PID, 0, 0, (BatchArray("0", (8, 3), "float32"),)),)
+    whole = replace(program.training, loader=loader(batch_size=None))
+    program = replace(program, training=whole, torch=replace(program.torch, arrays=arrays))
+    result = preprocessing(program, trained([5.0] * 8).recording)
+    assert [(value.key, value.value) for value in result.values] == [("compute.preprocess_s", 0.0005)]
 
 
 def test_few_batches_say_nothing() -> None:

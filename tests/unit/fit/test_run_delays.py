@@ -6,7 +6,7 @@ import numpy as np
 from hand_made_trainings import MS
 from span_events import Span, recorded
 
-from dlio_torch.fit.run_delays import delays_beside_calls, run_delays
+from dlio_torch.fit.run_delays import delays_outside_calls, run_delays
 
 
 def test_delays_of_a_span_are_those_of_its_thread_that_begin_within_it() -> None:
@@ -44,14 +44,14 @@ def test_a_recording_without_delays() -> None:
 
 def test_a_delay_within_a_call_is_no_delay_beside_it() -> None:
     """Ten batches of a call of 1 ms and 3 ms beside it; in two of them a delay of 5 ms lengthens one of both."""
-    spans, delays, beside = [], np.zeros(10, np.int64), np.full(10, 3 * MS, np.int64)
+    spans, delays, outside = [], np.zeros(10, np.int64), np.full(10, 3 * MS, np.int64)
     for batch in range(10):
         start = 100 * batch * MS
         longer = 5 * MS if batch == 2 else 0
         spans.append(Span("batch", start, start + 4 * MS + longer))
         spans.append(Span("read", start, start + MS + longer, bytes=4096, layer="posix"))
     delays[[2, 7]] = 5 * MS
-    beside[7] += 5 * MS
+    outside[7] += 5 * MS
     source = recorded(spans)
     batches = source.spans.sort_values("start_ns")
-    assert delays_beside_calls(delays, source.io, batches, beside).tolist() == [0] * 7 + [5 * MS] + [0] * 2
+    assert delays_outside_calls(delays, source.io, batches, outside).tolist() == [0] * 7 + [5 * MS] + [0] * 2
