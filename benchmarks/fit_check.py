@@ -115,20 +115,20 @@ def noise_of(score: Mapping[str, Any]) -> float:
     return float((noise.get(score["component"]) if isinstance(noise, Mapping) else noise) or 0.0)
 
 
-def changes(program: PlainProgram, data: Path, slow: SlowStorage) -> list[Change]:
+def changes(program: PlainProgram, slow: SlowStorage) -> list[Change]:
     """The changes under which program and emulation are compared."""
     return [
         AS_RECORDED,
         Change("workers and batch", program.other_workers, program.other_batch_size),
-        Change("slow reads", variables=slow.variables(data)),
+        Change("slow reads", slow=slow),
     ]
 
 
 def transfer_parts(bench: Workbench, slow: SlowStorage, rounds: int) -> Iterator[Part]:
     """A row for each change, or the reason for which it is missing."""
-    for change in changes(bench.program, bench.data, slow):
+    for change in changes(bench.program, slow):
         where = f"{bench.program.name}, {change.name}"
-        if change.name == "slow reads" and bench.program.mapped:
+        if change.slow and bench.program.mapped:
             yield Missing("transfer", "its file is mapped, and page faults are not slowed", where)
             continue
         say(where)
@@ -136,20 +136,23 @@ def transfer_parts(bench: Workbench, slow: SlowStorage, rounds: int) -> Iterator
         measured = interleave(ways, rounds, warmups=0)
         yield from (Missing(f"transfer, {way}", why, where) for way, why in measured.dropped.items())
         if not measured.dropped:
-            yield Table("transfer", [transfer_row(bench.program.name, change.name, measured)], TRANSFER_TITLE)
+            yield Table("transfer", [transfer_row(bench.program.name, change, measured)], TRANSFER_TITLE)
 
 
 TRANSFER_TITLE = "Samples per second of program and emulation; ratios are those of the same rounds."
 
 
-def transfer_row(name: str, change: str, measured: Rounds) -> Row:
-    """Rates of both, and whether they agree."""
+def transfer_row(name: str, change: Change, measured: Rounds) -> Row:
+    """Rates of both, how many of their reads were slowed, and whether they agree."""
+    slowed = {way: measured.spread(way, "slowed").median if change.slow else None for way in ("program", "emulation")}
     ratio = measured.ratio("emulation", "rate", "program")
     return {
         "program": name,
-        "change": change,
+        "change": change.name,
         "program, samples/s": measured.spread("program", "rate"),
         "emulation, samples/s": measured.spread("emulation", "rate"),
+        "slowed reads, program": slowed["program"],
+        "slowed reads, emulation": slowed["emulation"],
         "ratio": ratio,
         "agree": "yes" if abs(ratio.median - 1) <= AGREEING else "no",
     }

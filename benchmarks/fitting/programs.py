@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+from benchmarks.fitting.slow_storage import SlowStorage
 from benchmarks.harness.rounds import Unavailable
 from dlio_torch.supervision.run_process import emulator
 
 SCRIPTS = Path(__file__).parents[2] / "tests" / "support" / "plain_programs"
+EPOCHS = 6
+"""Of the compared runs; recordings have two."""
 _TIMEOUT_S = 900.0
 
 
@@ -70,47 +74,53 @@ class Change:
         name: for the table.
         workers: worker processes; None: as recorded.
         batch_size: samples of a batch; None: as recorded.
-        variables: of the environment.
+        slow: makes reads of the data slow; None: they are as fast as recorded.
     """
 
     name: str
     workers: int | None = None
     batch_size: int | None = None
-    variables: Mapping[str, str] = field(default_factory=dict)
+    slow: SlowStorage | None = None
 
     def flags(self) -> list[str]:
         """The change as flags of the program."""
-        values = {"--workers": self.workers, "--batch-size": self.batch_size}
+        values = {"--workers": self.workers, "--batch-size": self.batch_size, "--epochs": EPOCHS}
         return [word for flag, value in values.items() if value is not None for word in (flag, str(value))]
 
     def settings(self) -> list[str]:
         """The change as options of the emulator."""
-        values = {"loader.num_workers": self.workers, "train.batch_size": self.batch_size}
+        values = {"loader.num_workers": self.workers, "train.batch_size": self.batch_size, "train.epochs": EPOCHS}
         return [f"{key}={value}" for key, value in values.items() if value is not None]
 
 
 AS_RECORDED = Change("as recorded")
+"""Workers, batches and storage of the recording, for more epochs."""
 
 
 class Workbench:
-    """Commands on one program; all that they write goes below a folder.
+    """Commands on one program; all that they write goes below a folder, the data below a folder of their own.
 
     Args:
         program: of the tests.
         folder: exists and is empty.
 
     Attributes:
+        storage: folder of the data sets of program and emulation, and of nothing else.
         data: folder of the program's data.
         recipe: folder of the fit.
     """
 
     def __init__(self, program: PlainProgram, folder: Path) -> None:
         self.program, self._folder = program, folder
-        self.data, self.recipe = folder / "data", folder / "mine"
+        self.storage, self.recipe = folder / "storage", folder / "mine"
+        self.data = self.storage / "program"
         self._numbers = count(1)
 
-    def make(self) -> None:
+    def make(self, samples: int | None = None) -> None:
         """Write the data, with the library of the program.
+
+        Args:
+            samples: as many; ``None``: as many as the program writes.
 
         Raises:
             Unavailable: the library is not installed.
@@ -118,7 +128,7 @@ class Workbench:
         if importlib.util.find_spec(self.program.library) is None:
             raise Unavailable(f"{self.program.library} is not installed")
         command = [sys.executable, str(SCRIPTS / f"{self.program.name}.py"), "--make", "--data", str(self.data)]
-        completed(command)
+        completed([*command, *([] if samples is None else ["--samples", str(samples)])])
 
     def script(self, change: Change = AS_RECORDED) -> dict[str, float]:
         """Samples per second of the program.
@@ -126,7 +136,9 @@ class Workbench:
         Raises:
             Unavailable: it failed.
         """
-        return figures_of(completed(self._command(change), change.variables))
+        with self._storage_of(change) as (variables, figures):
+            rate = figures_of(completed(self._command(change.flags()), variables))
+        return {**rate, **figures}
 
     def recorded(self, name: str) -> dict[str, float]:
         """Record the program in folder ``name``; returns its samples per second.
@@ -135,7 +147,7 @@ class Workbench:
             Unavailable: it failed.
         """
         trace = emulator(["trace", "--output", str(self._folder / name), "--"])
-        return figures_of(completed([*trace, *self._command(AS_RECORDED)]))
+        return figures_of(completed([*trace, *self._command([])]))
 
     def fitted(self, recording: str, rerun: str) -> dict[str, Any]:
         """Fit a recipe to a recording; returns its ``score.json``.
@@ -156,12 +168,28 @@ class Workbench:
         """
         output = self._folder / f"run{next(self._numbers)}"
         settings = [f"recipe={self.recipe}", "cache=as_is", "train.warmup_steps=1", "trace.posix=false"]
-        settings += ["output.progress=false", f"output.dir={output}", *change.settings()]
-        completed(emulator(["run", *settings], self.program.ranks), change.variables)
+        settings += ["output.progress=false", f"output.dir={output}", f"dataset.root={self.storage / 'emulation'}"]
+        with self._storage_of(change) as (variables, figures):
+            completed(emulator(["run", *settings, *change.settings()], self.program.ranks), variables)
         summary = json.loads((output / "summary.json").read_text(encoding="utf-8"))
-        return {"rate": float(summary["train"]["samples_per_s"])}
+        return {"rate": float(summary["train"]["samples_per_s"]), **figures}
 
-    def _command(self, change: Change) -> list[str]:
+    @contextlib.contextmanager
+    def _storage_of(self, change: Change) -> Iterator[tuple[Mapping[str, str], dict[str, float]]]:
+        """Environment variables of a run, and figures of its storage, which are there at the end.
+
+        Raises:
+            Unavailable: reads should have been slow, and none was.
+        """
+        figures: dict[str, float] = {}
+        slow = change.slow
+        yield {} if slow is None else slow.variables(self.storage), figures
+        if slow is not None:
+            figures["slowed"] = slow.slowed
+            if not figures["slowed"]:
+                raise Unavailable("no read of its data was slowed")
+
+    def _command(self, flags: Sequence[str]) -> list[str]:
         torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(self.program.ranks)]
         checkpoints = self._folder / f"checkpoints{next(self._numbers)}"
         return [
@@ -169,7 +197,7 @@ class Workbench:
             *(torchrun if self.program.ranks > 1 else []),
             str(SCRIPTS / f"{self.program.name}.py"),
             *("--data", str(self.data), "--output", str(checkpoints)),
-            *change.flags(),
+            *flags,
         ]
 
 

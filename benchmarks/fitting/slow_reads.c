@@ -3,6 +3,7 @@
  *     SLOW_READS_BELOW=<folder>       absolute, without links
  *     SLOW_READS_NS=<nanoseconds>     of each call that returns bytes
  *     SLOW_READS_NS_PER_MIB=<nanoseconds>   of each MiB that it returns
+ *     SLOW_READS_COUNT=<file>         exists, of 8 bytes: number of slowed calls of all processes, which this adds to
  *
  * Calls: read, pread, readv, preadv, preadv2 and fread of the C library.  A call sleeps on its own: threads and
  * processes do not wait for each other, as with a storage of many devices.  Pages of mapped files are not slowed. */
@@ -15,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -26,11 +28,23 @@ enum { SECOND = 1000000000 };
 static const char *below;
 static size_t below_size;
 static uint64_t call_ns, mib_ns;
+static uint64_t unseen, *slowed = &unseen;
 
 static uint64_t number_in(const char *variable)
 {
     const char *text = getenv(variable);
     return text == NULL ? 0 : strtoull(text, NULL, 10);
+}
+
+static void count_in(const char *file)
+{
+    int fd = file == NULL ? -1 : open(file, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    void *shared = mmap(NULL, sizeof *slowed, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (shared != MAP_FAILED)
+        slowed = shared;
+    close(fd);
 }
 
 __attribute__((constructor)) static void begin(void)
@@ -39,6 +53,7 @@ __attribute__((constructor)) static void begin(void)
     mib_ns = number_in("SLOW_READS_NS_PER_MIB");
     below = getenv("SLOW_READS_BELOW");
     below_size = below == NULL ? 0 : strlen(below);
+    count_in(getenv("SLOW_READS_COUNT"));
 }
 
 static int is_below(int fd)
@@ -68,8 +83,10 @@ static void sleep_for(uint64_t ns)
 static ssize_t delayed(int fd, ssize_t bytes)
 {
     int error = errno;
-    if (bytes > 0 && is_below(fd))
+    if (bytes > 0 && is_below(fd)) {
+        __atomic_fetch_add(slowed, 1, __ATOMIC_RELAXED);
         sleep_for(call_ns + (uint64_t)((double)bytes * (double)mib_ns / (1 << 20)));
+    }
     errno = error;
     return bytes;
 }

@@ -20,7 +20,7 @@ def fit_amounts(training: RecordedTraining, data: DataFit) -> Findings:
     recorded = training.training
     if recorded is None:
         return findings(amount_of_reads(training, data))
-    size, evidence, confidence = _batch(training, recorded)
+    size, evidence, confidence = batch_size(training, recorded)
     epochs, rest = _batches_of_epochs(recorded), last_batch(training, recorded, size)
     given = ((int(epochs.max()) - 1) * size + rest) * _sharing_ranks(training, recorded)
     steps = [*_steps(training, recorded, data, epochs, size, given)]
@@ -39,8 +39,8 @@ def _batches_of_epochs(recorded: RecordedLoader) -> pd.Series[int]:
     return sizes
 
 
-def _batch(training: RecordedTraining, recorded: RecordedLoader) -> tuple[int, str, Confidence]:
-    """Samples of a batch of one rank."""
+def batch_size(training: RecordedTraining, recorded: RecordedLoader) -> tuple[int, str, Confidence]:
+    """Samples of a full batch of one rank, with evidence and confidence."""
     loader = recorded.loader
     if loader.batch_size is not None:
         return loader.batch_size, f"the loader has batch_size={loader.batch_size}", "certain"

@@ -4,8 +4,9 @@ The emulation decodes and converts samples, too, as far as its format says.  The
 the recipe has to add.  A batch is timed as a whole, by the process that reads it, so that the time of a sample
 includes its share of collating.
 
-On a busy machine processes wait for a core, which is no preprocessing: if times scatter widely, the lower quartile
-stands for them instead of the median, for program and emulation alike.
+On a busy machine processes wait for a core.  That is no preprocessing, and is subtracted where it is recorded.  If
+times scatter widely all the same, the lower quartile stands for them instead of the median, for program and emulation
+alike.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ import pandas as pd
 
 from dlio_torch.analysis.run_recording import open_recording
 from dlio_torch.errors import PreconditionError
+from dlio_torch.fit.batch_amounts import batch_size
 from dlio_torch.fit.finding import Finding, Findings, findings
 from dlio_torch.fit.fit_recording import FittedTraining
 from dlio_torch.fit.recorded_training import RecordedLoader, RecordedTraining
 from dlio_torch.fit.result_folder import ResultFolder
+from dlio_torch.fit.run_delays import delays_outside_calls, run_delays
 from dlio_torch.fit.score import run_recipe
 from dlio_torch.iotrace.events.recording import Recording
 from dlio_torch.iotrace.figures.intervals import covered, union
@@ -99,13 +102,13 @@ def preprocessing(training: RecordedTraining, emulation: Recording) -> Findings:
     recorded = training.training
     if recorded is None:
         return Findings()
-    size = _batch_size(training, recorded)
+    size, *_ = batch_size(training, recorded)
     program = sample_times(training.recording, _program_batches(training, recorded), size)
     emulated = sample_times(emulation, _emulated_batches(emulation, recorded.loader.num_workers), size)
     return Findings() if program is None or emulated is None else _difference(program, emulated)
 
 
-def sample_times(recording: Recording, batches: pd.DataFrame, size: float) -> SampleTimes | None:
+def sample_times(recording: Recording, batches: pd.DataFrame, size: int) -> SampleTimes | None:
     """Times of samples beside their I/O.
 
     Args:
@@ -118,17 +121,20 @@ def sample_times(recording: Recording, batches: pd.DataFrame, size: float) -> Sa
     """
     if len(batches) < _LEAST_BATCHES:
         return None
-    times = np.concatenate([_beside_io(recording.io, group) for _, group in batches.groupby(["rank", "pid"])])
+    processes = batches.groupby(["rank", "pid"])
+    times = np.concatenate([_beside_io(recording, group) for _, group in processes])
     return SampleTimes(np.sort(np.maximum(times, 0)) / 1e9 / size)
 
 
-def _beside_io(calls: pd.DataFrame, spans: pd.DataFrame) -> Floats:
-    """Nanoseconds of spans of one process in which it had no I/O call."""
-    rank, pid = spans["rank"].iloc[0], spans["pid"].iloc[0]
+def _beside_io(recording: Recording, spans: pd.DataFrame) -> Floats:
+    """Nanoseconds of spans of one process in which it had no I/O call and did not wait for a core."""
+    calls, rank, pid = recording.io, spans["rank"].iloc[0], spans["pid"].iloc[0]
     mine = calls[(calls["rank"] == rank) & (calls["pid"] == pid)]
     starts, ends = spans["start_ns"].to_numpy(), spans["end_ns"].to_numpy()
     busy = union(mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy())
-    return np.asarray(ends - starts - covered(busy, starts, ends), np.float64)
+    outside = ends - starts - covered(busy, starts, ends)
+    delays = run_delays(recording.spans, spans)
+    return np.asarray(outside - delays_outside_calls(delays, mine, spans, outside), np.float64)
 
 
 def _difference(program: SampleTimes, emulated: SampleTimes) -> Findings:
@@ -167,14 +173,6 @@ def _program_batches(training: RecordedTraining, recorded: RecordedLoader) -> pd
 def _emulated_batches(emulation: Recording, workers: int) -> pd.DataFrame:
     spans = emulation.spans
     return spans[spans["op"] == ("batch" if workers else "fetch")]
-
-
-def _batch_size(training: RecordedTraining, recorded: RecordedLoader) -> float:
-    """Samples of most batches."""
-    if recorded.loader.batch_size is not None:
-        return float(recorded.loader.batch_size)
-    sizes = recorded.indices.groupby(["rank", "epoch", "batch"]).size()
-    return float(sizes.median()) if len(sizes) else 1.0
 
 
 def _short(recorded: RecordedLoader) -> list[str]:

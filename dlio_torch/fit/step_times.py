@@ -15,6 +15,7 @@ from dlio_torch.fit.calls_without_loader import reads_of, seconds_of_steps
 from dlio_torch.fit.data_set import DataFit
 from dlio_torch.fit.finding import Finding, Findings, findings
 from dlio_torch.fit.recorded_training import RecordedLoader, RecordedTraining
+from dlio_torch.fit.run_delays import run_delays
 from dlio_torch.iotrace.fidelity.distances import ks
 from dlio_torch.units import counted, format_duration
 
@@ -77,13 +78,16 @@ def step_times(training: RecordedTraining, recorded: RecordedLoader) -> StepTime
 
 
 def computed(training: RecordedTraining, recorded: RecordedLoader) -> Floats:
-    """Seconds of compute after each fetch of a loader, as the import hook timed them, in the order of the fetches."""
+    """Seconds of compute after each fetch of a loader, as the import hook timed them, in the order of the fetches.
+
+    Waits for a core are no compute, if they are recorded: the emulation has its own.
+    """
     fetches, spans = recorded.fetches.sort_values("start_ns"), training.recording.spans
     mine = spans[(spans["op"] == "compute") & (spans["pid"] == recorded.loader.pid) & (spans["step"] >= 0)]
     mine = mine[mine["file"] == f"loader {recorded.loader.id}"]
     place = np.searchsorted(fetches["end_ns"].to_numpy(), mine["start_ns"].to_numpy(), side="right") - 1
     known = place >= 0
-    spent = (mine["end_ns"] - mine["start_ns"]).to_numpy()[known]
+    spent = ((mine["end_ns"] - mine["start_ns"]).to_numpy() - run_delays(spans, mine))[known]
     timed = np.bincount(place[known], minlength=len(fetches)) > 0
     return np.bincount(place[known], spent, minlength=len(fetches))[timed] / 1e9
 

@@ -20,6 +20,7 @@ from dlio_torch.analysis.run_recording import open_recording
 from dlio_torch.iotrace.events.event_table import read_events
 from dlio_torch.iotrace.events.torch_calls import TorchCalls, TorchDataset, TorchLoader, read_torch_calls
 from dlio_torch.iotrace.recorder.preload import HOOK, environment
+from dlio_torch.iotrace.recorder.run_queue import SCHEDSTAT
 from dlio_torch.native.build import find_compiler
 
 PROGRAMS = Path(__file__).parents[1] / "support" / "torch_programs.py"
@@ -198,6 +199,18 @@ def test_compute_lies_between_the_activities_of_the_main_thread(many: Recorded) 
     assert steps["op"].iloc[0] == "fetch"
     after_fetch = steps["op"].shift(-1)[(steps["op"] == "fetch").to_numpy()].dropna()
     assert (after_fetch == "compute").mean() > 0.8
+
+
+@pytest.mark.skipif(not Path(SCHEDSTAT).exists(), reason="the kernel reports no run delays")
+def test_each_batch_and_each_step_has_its_wait_for_a_core(many: Recorded) -> None:
+    place = ["pid", "tid", "start_ns"]
+    timed = many.spans[many.spans["op"].isin(["batch", "compute"])]
+    delays = many.spans[many.spans["op"] == "run_delay"]
+    joined = timed.merge(delays, on=[*place, "step", "file"], how="left", suffixes=("", "_delay"))
+    assert len(joined) == len(timed) == len(delays)
+    waited = joined["end_ns_delay"] - joined["start_ns"]
+    # The kernel and the hook read their clocks one after the other.
+    assert ((waited >= 0) & (waited <= joined["end_ns"] - joined["start_ns"] + 1_000_000)).all()
 
 
 def test_shapes_of_batches(many: Recorded) -> None:

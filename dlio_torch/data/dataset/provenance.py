@@ -27,9 +27,9 @@ from typing import Any
 
 from dlio_torch.data.dataset.fetched import Fetched
 from dlio_torch.formats.core.batch import Batch
+from dlio_torch.iotrace.recorder.run_queue import RunQueue
 from dlio_torch.iotrace.recorder.spans import Recorder
 
-_SCHEDSTAT = "/proc/thread-self/schedstat"  # ns on a core, ns in a queue for one, turns (Documentation/scheduler)
 _BLOCK = 512  # unit of ru_inblock, whatever the device's own
 _THREAD_BITS = 22  # enough for any thread id (PID_MAX_LIMIT)
 _TIME_BITS = 41
@@ -95,7 +95,7 @@ class BatchRecorder:
         local = self._local
         if getattr(local, "pid", None) != os.getpid():
             # The file is about the thread that opened it: a forked worker needs its own.
-            local.pid, local.queue = os.getpid(), _RunQueue()
+            local.pid, local.queue = os.getpid(), RunQueue()
         return cpu, round(usage.ru_stime * 1e9), local.queue.delay_ns(), usage.ru_inblock * _BLOCK
 
     def __getstate__(self) -> dict[str, Any]:
@@ -103,24 +103,3 @@ class BatchRecorder:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
-
-
-class _RunQueue:
-    """Time for which the thread that created this object has waited for a core."""
-
-    def __init__(self) -> None:
-        self._descriptor: int | None = None
-        try:
-            self._descriptor = os.open(_SCHEDSTAT, os.O_RDONLY | os.O_CLOEXEC)
-            self.delay_ns()
-        except (OSError, ValueError, IndexError):  # another kernel, or one that does not count
-            self.__del__()
-
-    def delay_ns(self) -> int:
-        """Waiting time so far in nanoseconds; -1 if the kernel does not report it."""
-        return -1 if self._descriptor is None else int(os.pread(self._descriptor, 64, 0).split()[1])
-
-    def __del__(self) -> None:
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            os.close(descriptor)

@@ -183,6 +183,23 @@ def require(
     return item
 
 
+def reopen(file: h5py.File, name: str) -> h5py.h5d.DatasetID | None:
+    """An array that :func:`require` accepted before, in the same file opened again, by ``H5Oopen`` as ``file[name]``.
+
+    Returns:
+        ``None``: there is no such array any more, or the way to it has links that :func:`require` must look at.
+    """
+    parts = name.encode().split(b"/")
+    try:
+        for end in range(1, len(parts) + 1):
+            if file.id.links.get_info(b"/".join(parts[:end])).type != h5py.h5l.TYPE_HARD:
+                return None
+        array = h5py.h5o.open(file.id, name.encode())
+    except DAMAGE:
+        return None
+    return array if isinstance(array, h5py.h5d.DatasetID) else None
+
+
 def _find(file: h5py.File, name: str, path: Path) -> h5py.Dataset:
     parent: h5py.Group = file
     for part in name.split("/"):

@@ -17,7 +17,7 @@ from dlio_torch.formats.core.layout import ArrayLayout
 from dlio_torch.formats.core.mpi_file import Ranks
 from dlio_torch.formats.core.ragged import EXTENTS_SUFFIX, read_pieces
 from dlio_torch.formats.core.reader import Reader
-from dlio_torch.formats.hdf5.file import DAMAGE, open_file, reading, require
+from dlio_torch.formats.hdf5.file import DAMAGE, open_file, reading, reopen, require
 from dlio_torch.formats.hdf5.layout import array_layout
 from dlio_torch.formats.hdf5.options import Hdf5Config
 from dlio_torch.formats.hdf5.slab import Slab
@@ -68,6 +68,7 @@ class Hdf5Reader(Reader):
         self._specs = {spec.name: spec for spec in specs}
         self._select = select
         self._kept: dict[str, Slab] | None = {} if options.reopen == "none" else None
+        self._checked: dict[str, Slab] = {}  # arrays that were accepted when they were first opened
         first = specs[0]
         with reading(self._file, path):
             self.rows = self.num_samples = (self._table(first.name) if first.variable else self._array(first.name)).rows
@@ -76,8 +77,8 @@ class Hdf5Reader(Reader):
 
     def _array(self, name: str) -> Slab:
         """Returns an array, which is opened at the first call."""
-        if self._kept is not None and name in self._kept:
-            return self._kept[name]
+        if (again := self._opened_before(name)) is not None:
+            return again
         spec = self._specs[name]
         array = self._require(name, spec.dtype, spec.shape, "correct dataset.fields")
         slab = Slab(array, self._path, self._select.get(name, ()))
@@ -88,15 +89,25 @@ class Hdf5Reader(Reader):
     def _table(self, name: str) -> Slab:
         """Returns the table of extents of a variable-length array, which is opened at the first call."""
         table = name + EXTENTS_SUFFIX
-        if self._kept is not None and table in self._kept:
-            return self._kept[table]
+        if (again := self._opened_before(table)) is not None:
+            return again
         slab = Slab(self._require(table, EXTENTS, (), _OTHER_EXTENTS), self._path)
         self._check_count(name, slab)
         return self._keep(table, slab)
 
+    def _opened_before(self, name: str) -> Slab | None:
+        """Returns an array that is open, or opens one again that was accepted before and is the same."""
+        if self._kept is not None:
+            return self._kept.get(name)
+        checked = self._checked.get(name)
+        array = None if checked is None else reopen(self._file, name)
+        return None if checked is None or array is None else checked.reopened(array)
+
     def _keep(self, name: str, slab: Slab) -> Slab:
         if self._kept is not None:
             self._kept[name] = slab
+        else:
+            self._checked[name] = slab.detached()
         return slab
 
     def _require(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...], hint: str) -> h5py.Dataset:

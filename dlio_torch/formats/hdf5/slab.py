@@ -6,6 +6,7 @@ the same library calls as the application's, without h5py's high-level selection
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -40,12 +41,36 @@ class Slab:
         self._parts = [(start, length, stored[1:]) for start, length in _runs(select)]
         self._path = path
         self._name: str = dataset.name
-        self._id = dataset.id
+        self._id: Any = dataset.id
         self._space = dataset.id.get_space()
         # The stored type as memory type: the library moves bytes and converts nothing.
-        self._type = dataset.id.get_type()
+        self._type = dataset.id.get_type().copy()
+        self._properties = dataset.id.get_create_plist()
         self._tail = (0,) * len(self.row_shape)
         self._select(1)
+
+    def detached(self) -> Slab:
+        """A copy that keeps no file open and only serves :meth:`reopened`."""
+        detached = copy.copy(self)
+        detached._id = None
+        return detached
+
+    def reopened(self, array: h5py.h5d.DatasetID) -> Slab | None:
+        """The slab of this array in a file that was opened again; ``None``: its header is another one.
+
+        It costs a small part of a new slab and its checks, which matters to files that are opened for each sample.
+        """
+        space = array.get_space()
+        is_same = (
+            space.get_simple_extent_dims() == self._space.get_simple_extent_dims()
+            and array.get_type() == self._type
+            and array.get_create_plist().equal(self._properties)
+        )
+        if not is_same:
+            return None
+        slab = copy.copy(self)
+        slab._id, slab._space = array, space
+        return slab
 
     def _select(self, count: int) -> None:
         """Memory dataspace of ``count`` rows, cached because creating one costs as much as a small read."""

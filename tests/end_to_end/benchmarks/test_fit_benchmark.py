@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from straced import needs_strace
 
 from benchmarks.fit_check import changes, chosen, score_row, transfer_row
 from benchmarks.fitting.programs import (
+    AS_RECORDED,
+    EPOCHS,
     PLAIN_PROGRAMS,
     SCRIPTS,
     Change,
@@ -44,7 +47,7 @@ def test_rates_agree_where_the_median_ratio_is_within_a_tenth(rates: list[float]
         "program": [{"rate": 100.0}] * len(rates),
         "emulation": [{"rate": rate} for rate in rates],
     }
-    assert transfer_row("program", "change", measured)["agree"] == agree
+    assert transfer_row("program", AS_RECORDED, measured)["agree"] == agree
 
 
 def test_programs_are_chosen_by_name() -> None:
@@ -61,10 +64,12 @@ def test_each_program_of_the_tests_is_compared() -> None:
 
 def test_a_change_is_the_same_for_program_and_emulation() -> None:
     change = Change("both", workers=3, batch_size=5)
-    assert change.flags() == ["--workers", "3", "--batch-size", "5"]
-    assert change.settings() == ["loader.num_workers=3", "train.batch_size=5"]
+    epochs = str(EPOCHS)
+    assert change.flags() == ["--workers", "3", "--batch-size", "5", "--epochs", epochs]
+    assert change.settings() == ["loader.num_workers=3", "train.batch_size=5", f"train.epochs={epochs}"]
     threads = PlainProgram("threads", other_workers=None, other_batch_size=32)
-    assert changes(threads, Path("data"), SlowStorage(Path("a.so")))[1].settings() == ["train.batch_size=32"]
+    other = changes(threads, SlowStorage(Path("a.so"), Path("count")))[1]
+    assert other.settings() == ["train.batch_size=32", f"train.epochs={epochs}"]
 
 
 def test_the_reason_of_a_failure_is_its_error_or_its_last_line() -> None:
@@ -88,25 +93,64 @@ def test_a_program_is_made_and_run(tmp_path: Path) -> None:
         Workbench(PlainProgram("parquet_rows", library="nonesuch"), tmp_path).make()
 
 
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> SlowStorage:
+    try:
+        return SlowStorage.compiled(tmp_path_factory.mktemp("slow"))
+    except Unavailable as error:
+        pytest.skip(str(error))
+
+
 @needs_strace
-def test_only_reads_below_the_folder_are_slowed(tmp_path: Path) -> None:
+def test_only_reads_below_the_folder_are_slowed_and_counted(slow: SlowStorage, tmp_path: Path) -> None:
     data, other = tmp_path / "data", tmp_path / "database"
     for folder in (data, other):
         folder.mkdir()
         (folder / "file").write_bytes(bytes(1 << 20))
-    try:
-        slow = SlowStorage.compiled(tmp_path)
-    except Unavailable as error:
-        pytest.skip(str(error))
-    variables = slow.variables(data, call_ms=0.01, mib_ms=0.0)
     for folder, sleeps in ((data, 16), (other, 0)):
+        variables = slow.variables(data, call_ms=0.01, mib_ms=0.0)
         log = tmp_path / f"{folder.name}.log"
         copy = ["dd", f"if={folder / 'file'}", f"of={tmp_path / 'copy'}", "bs=64k"]
         trace = ["strace", "-f", "-e", "trace=clock_nanosleep", "-o", str(log)]
         preload = [word for item in variables.items() for word in ("-E", "=".join(item))]
         subprocess.run([*trace, *preload, *copy], check=True, capture_output=True, env=os.environ)
-        assert log.read_text().count("clock_nanosleep(") == sleeps
+        assert log.read_text().count("clock_nanosleep(") == slow.slowed == sleeps
         assert (tmp_path / "copy").read_bytes() == bytes(1 << 20)
+
+
+def test_slow_reads_are_those_of_the_data_of_program_and_emulation(slow: SlowStorage, tmp_path: Path) -> None:
+    program = PlainProgram("npz_volumes", batch_size=2)
+    bench = Workbench(program, tmp_path)
+    bench.make(samples=4)
+    bench.recipe.mkdir()
+    fields = "[{name: image, dtype: float32, shape: [48, 48, 48]}, {name: mask, dtype: uint8, shape: [48, 48, 48]}]"
+    dataset = f"dataset: {{format: npz, num_files: 4, samples_per_file: 1, fields: {fields}}}"
+    loading = "loader: {num_workers: 2, persistent_workers: false}"
+    training = "train: {batch_size: 2}\ncompute: {step_s: 0.005}"
+    (bench.recipe / "recipe.yaml").write_text("\n".join([dataset, loading, training]))
+    change = Change("slow reads", slow=slow)
+    assert bench.emulation(AS_RECORDED).keys() == {"rate"}  # writes the data
+    figures = [bench.script(change), bench.emulation(change)]
+    of_program, of_emulation = (one["slowed"] for one in figures)
+    assert of_program >= 2 * 4 * EPOCHS  # two arrays of each sample
+    assert abs(of_emulation / of_program - 1) < 0.05
+    row = transfer_row(program.name, change, rounds_of_one(*figures))
+    assert (row["slowed reads, program"], row["slowed reads, emulation"]) == (of_program, of_emulation)
+
+
+def test_a_run_without_slow_reads_is_not_compared_as_one(slow: SlowStorage, tmp_path: Path) -> None:
+    bench = Workbench(PlainProgram("evaluation_loop"), tmp_path)
+    bench.make(samples=4)
+    bench.storage = tmp_path / "elsewhere"
+    bench.storage.mkdir()
+    with pytest.raises(Unavailable, match="no read of its data was slowed"):
+        bench.script(Change("slow reads", slow=slow))
+
+
+def rounds_of_one(program: Mapping[str, float], emulation: Mapping[str, float]) -> Rounds:
+    measured = Rounds(["program", "emulation"])
+    measured.figures = {"program": [program], "emulation": [emulation]}
+    return measured
 
 
 def test_a_command_that_fails_says_why() -> None:

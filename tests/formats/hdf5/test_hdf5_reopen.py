@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from straced import needs_strace, straced
 from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import DatasetConfig, FieldConfig
 from dlio_torch.errors import ConfigError, DataError
-from dlio_torch.formats.core.batch import BatchBuffer
+from dlio_torch.formats.core.batch import Batch, BatchBuffer
 from dlio_torch.formats.hdf5.format import Hdf5Format
 from dlio_torch.formats.hdf5.options import Hdf5Config
 from dlio_torch.formats.testing.contract import is_open, read, write
@@ -154,6 +155,70 @@ def test_a_file_that_changes_between_samples_is_an_error(tmp_path: Path) -> None
     os.unlink(path)
     with pytest.raises(DataError, match=r"a\.h5 does not exist"):
         read(fmt, reader, [0])
+
+
+def changed(path: Path, reopen: str, change: Callable[[h5py.File], None]) -> Batch:
+    """The first sample of a file that was read, then changed, and is read again."""
+    fmt = Hdf5Format(config(reopen), 1)
+    write(fmt, path, 0, SAMPLES)
+    with closing(fmt.open(path)) as reader:
+        for _ in range(3):
+            before = read(fmt, reader, [0])
+        assert before["images"].any()
+        with h5py.File(path, "r+") as file:
+            change(file)
+        return read(fmt, reader, [0])
+
+
+def test_an_array_of_another_type_or_place_is_refused_when_it_is_opened_again(tmp_path: Path) -> None:
+    def retype(file: h5py.File) -> None:
+        del file["labels"]
+        file["labels"] = np.zeros(SAMPLES, "complex64")
+
+    def move(file: h5py.File) -> None:
+        file.move("labels", "numbers")
+        file["labels"] = h5py.ExternalLink("other.h5", "labels")
+
+    def store_elsewhere(file: h5py.File) -> None:
+        del file["labels"]
+        file.create_dataset("labels", (SAMPLES,), "int64", external=[("other.bin", 0, h5py.h5f.UNLIMITED)])
+
+    def remove(file: h5py.File) -> None:
+        del file["labels"]
+
+    for change, message in (
+        (retype, "holds complex64"),
+        (move, "a link to another file"),
+        (store_elsewhere, "external file"),
+        (remove, "has no array 'labels'"),
+    ):
+        with pytest.raises(DataError, match=message):
+            changed(tmp_path / f"{change.__name__}.h5", "file", change)
+
+
+def test_an_array_that_was_stored_again_is_read_when_it_is_opened_again(tmp_path: Path) -> None:
+    def compress(file: h5py.File) -> None:
+        del file["images"]
+        images = np.full((SAMPLES, *FIELDS[0].shape), 7, np.uint8)
+        file.create_dataset("images", data=images, chunks=True, compression="gzip")
+
+    def link(file: h5py.File) -> None:
+        del file["images"]
+        file["folder/images"] = np.full((SAMPLES, *FIELDS[0].shape), 7, np.uint8)
+        file["images"] = h5py.SoftLink("/folder/images")
+
+    for change in (compress, link):
+        assert (changed(tmp_path / f"{change.__name__}.h5", "file", change)["images"] == 7).all()
+
+
+def test_no_array_stays_open_between_samples(tmp_path: Path) -> None:
+    fmt = Hdf5Format(config("array"), 1)
+    with closing(fmt.open(write(fmt, tmp_path / "a.h5", 0, SAMPLES))) as reader:
+        gc.collect()  # files of other tests
+        before = h5py.h5f.get_obj_count(h5py.h5f.OBJ_ALL, h5py.h5f.OBJ_DATASET)
+        for sample in (2, 2, 5):
+            read(fmt, reader, [sample])
+            assert h5py.h5f.get_obj_count(h5py.h5f.OBJ_ALL, h5py.h5f.OBJ_DATASET) == before
 
 
 @pytest.mark.parametrize("reopen", ["none", "array", "file"])

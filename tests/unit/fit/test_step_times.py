@@ -49,3 +49,16 @@ def test_an_outlier_is_named_and_left_out() -> None:
     result = fit_steps(times.training(), NO_FILES)
     assert result.value("compute.step_s") == pytest.approx(0.009)
     assert any("1 step of 39 took far longer" in gap for gap in result.gaps)
+
+
+def test_waits_for_a_core_are_no_part_of_a_step() -> None:
+    times = TrainingTimes()
+    for batch in range(20):
+        times.step(batch, step_ms=9 + batch)
+        start = times.now
+        times.now = times.spans[-1].start
+        times.add("run_delay", batch * MS, file="loader 0", step=batch)
+        times.now = start
+    times.end_epoch(20, exhausted=True)
+    result = fit_steps(times.training(), NO_FILES)
+    assert (result.value("compute.step_s"), result.value("compute.distribution")) == (0.009, "constant")

@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from dlio_torch.iotrace.recorder.run_queue import UNKNOWN, run_delay_ns, run_delay_since
+
 clock = time.perf_counter_ns
 
 
@@ -13,7 +15,8 @@ class Activity:
     """Records spans ``compute`` between activities, once the first batch was fetched.
 
     Activities are fetches, starts of iterators, saves and loads.  Those of other threads than the main thread are
-    ignored, and those within another one.
+    ignored, and those within another one.  A span ``run_delay`` that begins with it has the length for which the thread
+    waited for a core meanwhile.
 
     Args:
         add: records a span.
@@ -33,6 +36,7 @@ class Activity:
         self._thread = threading.main_thread().ident
         self._depth = 0
         self._end_ns = 0
+        self._delay_ns = UNKNOWN
         self._step, self._file = -1, ""
 
     def begin(self) -> int:
@@ -41,6 +45,9 @@ class Activity:
         if threading.get_ident() == self._thread:
             if self._depth == 0 and self._end_ns:
                 self._add("compute", self._end_ns, now, step=self._step, file=self._file)
+                if self._delay_ns != UNKNOWN:
+                    delay_ns = run_delay_since(self._delay_ns)
+                    self._add("run_delay", self._end_ns, self._end_ns + delay_ns, step=self._step, file=self._file)
             self._depth += 1
         return now
 
@@ -55,6 +62,7 @@ class Activity:
             self._depth -= 1
             if self._depth == 0:
                 self._end_ns = now if self._file and not is_start else 0
+                self._delay_ns = run_delay_ns() if self._end_ns else UNKNOWN
 
     def fetched(self, step: int, file: str) -> None:
         """Notes the batch that the program gets by the activity that ends now; -1: there was none any more."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from dlio_torch.iotrace.recorder.run_queue import UNKNOWN, run_delay_ns, run_delay_since
 from dlio_torch.iotrace.recorder.span_adder import SpanAdder
 from dlio_torch.iotrace.recorder.torch_hook.guards import guarded, hide
 from dlio_torch.iotrace.recorder.torch_hook.iterations import index_of
@@ -124,6 +125,8 @@ class _Probes:
         self.recorder, self.reader, self.collate, self.file = recorder, reader, collate, file
         self.thread = (-1, -1)
         self.add: SpanAdder
+        self.add_run_delay: SpanAdder
+        self.delay_ns = UNKNOWN
 
     def use(self, step: int) -> None:
         """Prepares for a batch, in the thread that makes it."""
@@ -131,13 +134,17 @@ class _Probes:
         if self.thread != thread:
             self.thread = thread
             self.add = self.recorder.adder("batch", self.file)
+            self.add_run_delay = self.recorder.adder("run_delay", self.file)
             for probe in (self.reader, self.collate):
                 probe.add = self.recorder.adder(probe.op, self.file)
         self.reader.step = self.collate.step = step
+        self.delay_ns = run_delay_ns()
 
     def end(self, start_ns: int) -> None:
-        """Records the batch that ends now."""
+        """Records the batch that ends now, and how long its thread waited for a core meanwhile."""
         self.add(start_ns, clock(), self.reader.step, -1)
+        if self.delay_ns != UNKNOWN:
+            self.add_run_delay(start_ns, start_ns + run_delay_since(self.delay_ns), self.reader.step, -1)
 
 
 def _fetch(
