@@ -119,7 +119,7 @@ def _title(summary: Mapping[str, Any]) -> str:
 
 def _times(figures: Mapping[str, Any]) -> Table:
     table = Table(box=box.SIMPLE, title="times of the slowest rank", title_justify="left", title_style="none")
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     for name in ("number", "bytes", *_STATISTICS, "rate"):
         table.add_column(name, justify="right")
     for part, rows in ((figures["save"], _SAVE_ROWS), (figures["restore"], _LOAD_ROWS)):

@@ -56,3 +56,13 @@ def test_the_verdict_tells_the_rate_without_the_flush() -> None:
         "A save of 100 MiB takes 500 ms (200 MiB/s), of which flushing takes 100 ms (250 MiB/s without it); nothing "
         "was read back."
     )
+
+
+@pytest.mark.parametrize("columns", ["80", "100"])
+def test_the_name_of_a_row_stays_on_one_line(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    load = replace(READ, seconds=5.078, metadata_s=3.551, read_s=1.524)
+    save = replace(SAVE, bytes=1_900_000_000, durable_s=8.771, write_s=7.873, fsync_s=0.743)
+    monkeypatch.setenv("COLUMNS", columns)
+    stream = io.StringIO()
+    print_checkpoints(summary(([save], [load])), stream, Path("run"))
+    assert "    reading metadata  " in stream.getvalue()
