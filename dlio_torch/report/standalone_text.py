@@ -118,7 +118,10 @@ def _title(summary: Mapping[str, Any]) -> str:
 
 
 def _times(figures: Mapping[str, Any]) -> Table:
-    table = Table(box=box.SIMPLE, title="times of the slowest rank", title_justify="left", title_style="none")
+    table = Table(
+        box=box.SIMPLE, title="times of the slowest rank", title_justify="left", title_style="none",
+        pad_edge=False, collapse_padding=True,
+    )  # fmt: skip
     table.add_column("", no_wrap=True)
     for name in ("number", "bytes", *_STATISTICS, "rate"):
         table.add_column(name, justify="right")
