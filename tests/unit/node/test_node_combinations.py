@@ -10,7 +10,6 @@ from dlio_torch.config.compose import Composed, compose
 from dlio_torch.errors import ConfigError
 from dlio_torch.node.combinations import (
     KEYS,
-    batches_ahead,
     combinations,
     label,
     runnable,
@@ -23,6 +22,7 @@ from dlio_torch.node.node_plan import plan_node
 from dlio_torch.node.node_request import NodeRequest
 from dlio_torch.node.run_length import RunLength
 from dlio_torch.study.model import Trial
+from dlio_torch.study.short_runs import batches_ahead
 
 MINIMAL = ["recipe=minimal", "scale=tiny"]
 
