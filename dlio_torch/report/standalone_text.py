@@ -123,7 +123,7 @@ def _times(figures: Mapping[str, Any]) -> Table:
         pad_edge=False, collapse_padding=True,
     )  # fmt: skip
     table.add_column("", no_wrap=True)
-    for name in ("number", "bytes", *_STATISTICS, "rate"):
+    for name in ("count", "bytes", *_STATISTICS, "rate"):
         table.add_column(name, justify="right")
     for part, rows in ((figures["save"], _SAVE_ROWS), (figures["restore"], _LOAD_ROWS)):
         for row in _rows(part, rows) if part["count"] else ():

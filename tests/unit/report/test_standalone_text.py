@@ -35,7 +35,7 @@ def printed(content: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[li
 def test_the_shortest_save_is_shown_beside_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:
     content = summary(([SAVE, replace(SAVE, step=2, durable_s=1.5)], [READ]))
     rows = printed(content, monkeypatch)
-    assert ["number", "bytes", "mean", "min", "median", "p95", "max", "rate"] in rows
+    assert ["count", "bytes", "mean", "min", "median", "p95", "max", "rate"] in rows
     [save] = [row for row in rows if row[:1] == ["save"]]
     assert save[4:8] == ["1", "s", "500", "ms"]
     del content["checkpoints"]["save"]["durable_s"]["min"]  # of an older version
