@@ -63,9 +63,8 @@ def scale(config: Config, *, fixed: Collection[str], world_size: int = 1) -> tup
     _cap(work, "train.epochs", config.scale.max_epochs)
     _cap(work, "access.shuffle_pool", config.scale.max_shuffle_pool)
     _checkpoint_size(work)
-    if config.scale.max_state_bytes and config.model.described:
-        layers = fitting_layers(config.model, config.parallel, config.scale.max_state_bytes)
-        work.set("model.num_layers", layers)
+    if config.model.described:
+        _model(work)
     gradient = config.train.allreduce_bytes
     if gradient:
         # A float32 at least: ranks that reduce nothing would not wait for each other any more.
@@ -238,6 +237,14 @@ def _follow(work: Scaler, key: str, give: Callable[[Config, int], int], before: 
     given, then = give(work.config, world_size), give(before, world_size)
     if steps and 0 < given < min(steps, then):
         work.set(key, given)
+
+
+def _model(work: Scaler) -> None:
+    """Cuts the vocabulary to what the tensor-parallel ranks can share, and leaves out layers."""
+    limits, parallel = work.config.scale, work.config.parallel
+    _cap(work, "model.vocab_size", -(-limits.max_vocab_size // parallel.tensor) * parallel.tensor)
+    if limits.max_state_bytes:
+        work.set("model.num_layers", fitting_layers(work.config.model, parallel, limits.max_state_bytes))
 
 
 def _cap(work: Scaler, key: str, limit: int) -> None:

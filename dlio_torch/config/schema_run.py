@@ -171,6 +171,12 @@ class ScaleConfig:
         unit="B",
         minimum=0,
     )
+    max_vocab_size: int = opt(
+        0,
+        "maximum vocabulary of the described model, whose tables are most of its state if few layers are left; "
+        "0: as published",
+        minimum=0,
+    )
     allreduce: float = opt(1.0, "factor on the size of the gradient that ranks average in each step", minimum=0)
     first_touch: bool = opt(
         False,

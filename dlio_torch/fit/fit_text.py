@@ -48,9 +48,12 @@ def print_fit(result: FitResult, stream: TextIO, *, short: bool = False) -> None
 def headline(score: Score) -> str:
     """Verdict in one line."""
     worst = score.worst
+    if not worst.distance:
+        return "Alike in all components, without any difference."
     verdict = "Alike in all components" if score.agrees else "Not alike"
     noise = "" if worst.noise is None else f"; two recordings of the program differ by {worst.noise:.3f}"
-    return f"{verdict}. Worst component: {worst.name}, distance {worst.distance:.3f} of {bound(worst):.3f}{noise}."
+    distance = f"distance {worst.distance:.3f}, alike up to {bound(worst):.3f}"
+    return f"{verdict}. Worst component: {worst.name}, {distance}{noise}."
 
 
 def _draw_recipe(console: Console, result: FitResult) -> None:
@@ -62,12 +65,14 @@ def _draw_recipe(console: Console, result: FitResult) -> None:
 
 
 def _draw_score(console: Console, score: Score) -> None:
-    console.print(_components(score))
+    if score.worst.distance:
+        console.print(_components(score))
     alike = [component for component in score.worst_first if ratio(component) <= 1]
     if alike:
         largest = max(component.distance for component in alike)
         names = ", ".join(component.name for component in alike)
-        console.print(f"alike (distances up to {largest:.3f}): {names}")
+        distances = f"distances up to {largest:.3f}" if largest else "no difference"
+        console.print(f"alike ({distances}): {names}")
     off = {component.name: remedy(component) for component in score.worst_first if ratio(component) > 1}
     if off:
         console.print("options that bring the recipe closer to the recording:")

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from dlio_torch.analysis.run_recording import open_recording
+from dlio_torch.fit.repeated_loaders import join_repeated_loaders
 from dlio_torch.fit.unusable_recordings import (
     refuse_damaged,
     refuse_incomplete,
@@ -121,6 +122,7 @@ def read_training(path: Path | str) -> RecordedTraining:
     refuse_damaged(recording)
     kept = data_only(recording)
     torch = read_torch_calls(RunDir(kept.path).events if kept.kind == "trace" else kept.path)
+    kept, torch = join_repeated_loaders(kept, torch, with_samples(kept))
     loaders = list(_loaders(kept, torch))
     training = _training(loaders)
     calls = with_samples(kept)

@@ -13,7 +13,7 @@ from dlio_torch.config.arguments import keys_of
 from dlio_torch.config.compose import Composed
 from dlio_torch.config.fields import lookup
 from dlio_torch.config.schema import Config
-from dlio_torch.data.engines.registry import all_facts, facts
+from dlio_torch.data.engines.registry import all_facts
 from dlio_torch.errors import ConfigError
 from dlio_torch.study.model import Point, last_of_each
 from dlio_torch.study.resolve import resolve_point
@@ -111,16 +111,6 @@ def runnable(
     if not usable:
         raise errors[0]
     return usable, [f"left out: {error}" for error in errors]
-
-
-def batches_ahead(config: Config, batch_bytes: float) -> int:
-    """Batches that a loader reads ahead of the trainer.
-
-    Args:
-        config: of the run.
-        batch_bytes: bytes of a batch in memory.
-    """
-    return facts(config.loader.engine).demand(config.loader).window(batch_bytes)
 
 
 def trial_settings(composed: Composed, given: Sequence[str], gpus: int) -> tuple[str, ...]:

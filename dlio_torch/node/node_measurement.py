@@ -105,10 +105,7 @@ def combination_record(combination: Combination, trials: Iterable[Trial], length
     shares = [share for trial in done if (share := trial.figures.get("au.mean")) is not None]
     why = "" if rates else next((trial.error for trial in local if trial.error), NO_TIME)
     if any(not is_steady(trial, combination.batches_ahead, length) for trial in done):
-        why = (
-            f"the loader reads {combination.batches_ahead} batches ahead, and the data give only "
-            f"{counted(length.steps - length.warmup, 'measured step')}; use more data (dataset.num_files)"
-        )
+        why = _too_short(combination, length)
     return {
         "point": point.number,
         **dict(point.values),
@@ -118,6 +115,14 @@ def combination_record(combination: Combination, trials: Iterable[Trial], length
         "settings": list(local[-1].settings if local else point.settings),
         "why": why,
     }
+
+
+def _too_short(combination: Combination, length: RunLength) -> str:
+    """Reason why the runs of a combination give no rate: their length, and the option that makes them longer."""
+    ahead, measured = combination.batches_ahead, length.steps - length.warmup
+    steps = f"{counted(measured, 'measured step')} may have used only batches that were read before"
+    remedy = "longer runs (--seconds)" if combination.steps > length.steps else "more data (dataset.num_files)"
+    return f"the loader reads {counted(ahead, 'batch', 'batches')} ahead, so that {steps}; use {remedy}"
 
 
 def is_steady(trial: Trial, batches_ahead: int, length: RunLength) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from dlio_torch.node.node_text import (
     combination_rows,
     limit_rows,
     unmeasured,
+    unmeasured_combinations,
 )
 from dlio_torch.report.html.html_page import Page, write_html
 from dlio_torch.report.html.page_blocks import Facts, Figure, Notes, Section, Table
@@ -57,7 +58,7 @@ def _page(record: Mapping[str, Any], folder: Path) -> Page:
     subtitle = f"measured with the recipe {record['recipe']}{f' ({variant})' if variant else ''}"
     sections = (
         Section("limits", "Limits and demand", tuple(_limit_blocks(record))),
-        Section("combinations", "Loader settings", (_combination_table(record),)),
+        Section("combinations", "Loader settings", tuple(_combination_blocks(record))),
         Section("setup", "Demand and node", (Facts(tuple(_facts(record))),)),
     )
     return Page(f"Node {host}", subtitle, record["verdict"]["sentence"], sections, str(folder))
@@ -70,15 +71,21 @@ def _limit_blocks(record: Mapping[str, Any]) -> Iterator[Figure | Table | Notes]
     rows = tuple(limit_rows(record))
     ways = "; ".join(f"{limit['name']}: {limit['method']}" for limit in record["limits"] if limit["method"])
     yield Table("Limits", ("<<limit", *LIMIT_COLUMNS), rows, ways)
-    missing = tuple(f"{name} was not measured: {why}" for name, why in unmeasured(record))
-    if missing:
-        yield Notes(missing)
+    yield from _missing(unmeasured(record))
 
 
-def _combination_table(record: Mapping[str, Any]) -> Table:
+def _missing(unmeasured_parts: Iterable[tuple[str, str]]) -> Iterator[Notes]:
+    """Notes on what was not measured; none if there is nothing."""
+    lines = tuple(f"{name} was not measured: {why}" for name, why in unmeasured_parts)
+    if lines:
+        yield Notes(lines)
+
+
+def _combination_blocks(record: Mapping[str, Any]) -> Iterator[Table | Notes]:
     texts = ("<<" + name for name in COMBINATION_COLUMNS[:1])
     rows = tuple(combination_rows(record))
-    return Table("Throughput", (*texts, *COMBINATION_COLUMNS[1:]), rows, " ".join((_SETTINGS, *record["left_out"])))
+    yield Table("Throughput", (*texts, *COMBINATION_COLUMNS[1:]), rows, " ".join((_SETTINGS, *record["left_out"])))
+    yield from _missing(unmeasured_combinations(record))
 
 
 def _facts(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

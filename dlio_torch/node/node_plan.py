@@ -19,7 +19,7 @@ from dlio_torch.environment.topology.node_topology import Topology, describe_top
 from dlio_torch.environment.topology.numa import cpu_sets
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.core.registry import available
-from dlio_torch.node.combinations import Combination, batches_ahead, combinations, runnable, trial_settings
+from dlio_torch.node.combinations import Combination, combinations, runnable, trial_settings
 from dlio_torch.node.demand import CountSource, NodeDemand, demand_of
 from dlio_torch.node.limits.node_limit import NodeLimit
 from dlio_torch.node.node_request import NodeRequest
@@ -30,6 +30,7 @@ from dlio_torch.run_directory.results_folder import check_results_folder
 from dlio_torch.study.model import Point
 from dlio_torch.study.needs import START_S, WARM_S, StudyNeeds, needs, require_space
 from dlio_torch.study.resolve import resolve_point
+from dlio_torch.study.short_runs import batches_ahead
 from dlio_torch.units import counted, format_duration, format_number, format_size
 
 DEFAULT_RECIPE = "resnet50"

@@ -9,7 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from dlio_torch.node.combinations import KEYS
+from dlio_torch.node.combinations import KEYS, label
 from dlio_torch.report.terminal import write
 from dlio_torch.units import format_number, format_rate, percent
 
@@ -35,6 +35,8 @@ def print_node(record: Mapping[str, Any], stream: TextIO) -> None:
         for name, why in unmeasured(record):
             console.print(f"not measured: {name}: {why}")
         console.print(_table(COMBINATION_COLUMNS, combination_rows(record), texts=3))
+        for names, why in unmeasured_combinations(record):
+            console.print(f"not measured: {names}: {why}")
 
     write(stream, draw)
 
@@ -67,12 +69,21 @@ def unmeasured(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def combination_rows(record: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Rows of the table of combinations, best first; failed ones last, with the reason."""
+    """Rows of the table of combinations, best first; those without a rate last."""
     combinations = sorted(record["combinations"], key=lambda item: -(item["samples_per_s"] or 0.0))
     for item in combinations:
-        rate = item["why"] or _UNKNOWN if item["samples_per_s"] is None else format_number(item["samples_per_s"])
+        rate = _number(item["samples_per_s"])
         au = _UNKNOWN if item["au"] is None else percent(item["au"])
         yield (*(item[key] for key in KEYS), rate, au)
+
+
+def unmeasured_combinations(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Names of the combinations that have no rate for the same reason, and the reason."""
+    names: dict[str, list[str]] = {}
+    for item in record["combinations"]:
+        if item["samples_per_s"] is None:
+            names.setdefault(item["why"], []).append(label(tuple((key, item[key]) for key in KEYS)))
+    yield from (("; ".join(same), why) for why, same in names.items())
 
 
 def _number(value: float | None) -> str:

@@ -61,10 +61,9 @@ def to_json(
 
 
 def _table(rows: Sequence[Row]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for name in ("ranks", "nodes", "samples/s", "share of ideal rate", "I/O wait", "AU", "begin", "epoch"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("limited by", no_wrap=True)
+    heads = ("ranks", "nodes", "samples\nper s", "share\nof ideal", "I/O\nwait", "AU", "begin", "epoch")
+    table = _figures_table(heads, no_wrap=True)
+    table.add_column("limited by", overflow="fold", vertical="bottom")
     for row in rows:
         table.add_row(
             f"{row.ranks}",
@@ -81,25 +80,22 @@ def _table(rows: Sequence[Row]) -> Table:
 
 
 def _saves_table(rows: Sequence[Row]) -> Table:
-    """One checkpoint at each number of ranks: its bytes, and the parts of its time."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for name in (
-        "ranks",
-        "saving",
-        "bytes",
-        "largest rank",
-        "plan",
-        "gather",
-        "write",
-        "fsync",
-        "durable after",
-        "stall",
-    ):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in rows:
-        if (save := row.checkpoint) is not None:
-            stall = save.seconds if save.stall_s is None else save.stall_s
-            parts = (save.plan_s, save.gather_s, save.write_s, save.fsync_s, save.seconds, stall)
-            sizes = (format_size(save.bytes), format_size(save.largest_bytes))
-            table.add_row(f"{row.ranks}", *sizes, *map(format_duration, parts))
+    """One checkpoint at each number of ranks: ranks that save, bytes, the parts of its time, and the stall if known."""
+    saves = [(row.ranks, row.checkpoint) for row in rows if row.checkpoint is not None]
+    in_background = any(save.stall_s is not None for _, save in saves)
+    parts = ("plan", "gather", "write", "fsync", "in all", *(("stall",) if in_background else ()))
+    table = _figures_table(("ranks", "saving", "bytes", "largest\nrank", *parts))
+    for ranks, save in saves:
+        stall = (save.seconds if save.stall_s is None else save.stall_s,) if in_background else ()
+        times = (save.plan_s, save.gather_s, save.write_s, save.fsync_s, save.seconds, *stall)
+        sizes = (format_size(save.bytes), format_size(save.largest_bytes))
+        table.add_row(f"{ranks}", f"{save.ranks}", *sizes, *map(format_duration, times))
+    return table
+
+
+def _figures_table(heads: Sequence[str], *, no_wrap: bool = False) -> Table:
+    """An empty table of figures, which are not broken at spaces if ``no_wrap``; fits into 80 columns."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
+    for name in heads:
+        table.add_column(name, justify="right", overflow="fold", no_wrap=no_wrap, vertical="bottom")
     return table

@@ -118,9 +118,12 @@ def _title(summary: Mapping[str, Any]) -> str:
 
 
 def _times(figures: Mapping[str, Any]) -> Table:
-    table = Table(box=box.SIMPLE, title="times of the slowest rank", title_justify="left", title_style="none")
-    table.add_column("")
-    for name in ("number", "bytes", *_STATISTICS, "rate"):
+    table = Table(
+        box=box.SIMPLE, title="times of the slowest rank", title_justify="left", title_style="none",
+        pad_edge=False, collapse_padding=True,
+    )  # fmt: skip
+    table.add_column("", no_wrap=True)
+    for name in ("count", "bytes", *_STATISTICS, "rate"):
         table.add_column(name, justify="right")
     for part, rows in ((figures["save"], _SAVE_ROWS), (figures["restore"], _LOAD_ROWS)):
         for row in _rows(part, rows) if part["count"] else ():

@@ -23,6 +23,7 @@ from dlio_torch.formats.core.format import Format
 from dlio_torch.preflight.checkpoint_space import peak_bytes, peak_bytes_of
 from dlio_torch.study.checkpoint_arguments import checkpoint_plan
 from dlio_torch.study.resolve import Resolved
+from dlio_torch.study.short_runs import ShortRun, short_run
 from dlio_torch.units import counted, format_size
 
 START_S = 4.0
@@ -70,6 +71,7 @@ class StudyNeeds:
         compute_s: point -> emulated compute of one of its runs; none of a point that cannot be looked at.
         notes: points that will fail as the machine is, and why; one line each.
         checkpoint_roots: most that one run keeps below each ``checkpoint.root`` of the points.
+        short_runs: points whose runs measure no more steps than the loader reads ahead.
     """
 
     data: tuple[DataSet, ...]
@@ -77,6 +79,7 @@ class StudyNeeds:
     compute_s: dict[int, float]
     notes: tuple[str, ...] = ()
     checkpoint_roots: Mapping[Path, float] = field(default_factory=dict)
+    short_runs: tuple[ShortRun, ...] = ()
 
     def at_least_s(self, repeats: int, fresh: Collection[int]) -> float:
         """Minimum seconds that all runs take: emulated compute, and starting of processes.
@@ -149,6 +152,7 @@ class _Survey:
     sizes: dict[Path, float] = field(default_factory=dict)
     present: dict[tuple[Path, int, int], tuple[int, float, int, float]] = field(default_factory=dict)
     existing_data: dict[str, Manifest] = field(default_factory=dict)
+    short_runs: list[ShortRun] = field(default_factory=list)
 
     def of(self, resolved: Sequence[Resolved]) -> StudyNeeds:
         compute: dict[int, float] = {}
@@ -175,14 +179,14 @@ class _Survey:
             raise failed[0]
         data = tuple(self.data_set(folder, by_amount) for folder, by_amount in readers.items())
         roots = {root: size for root, size in checkpoints.items() if root is not None}
-        return StudyNeeds(data, checkpoints.get(None, 0.0), compute, tuple(notes), roots)
+        return StudyNeeds(data, checkpoints.get(None, 0.0), compute, tuple(notes), roots, tuple(self.short_runs))
 
     def point(self, resolved: Resolved) -> tuple[Config, Path | None, float, float]:
         """Returns configuration, folder of generated data, seconds of compute and bytes of checkpoints of a point."""
         composed, ranks = resolved.composed, resolved.point.ranks
         if resolved.point.verb == "checkpoint":
-            plan = checkpoint_plan(resolved.point.settings, ranks, cwd=self.cwd)
-            return plan.config, None, 0.0, float(peak_bytes_of(plan.config, plan.saves, plan.world_size))
+            saving = checkpoint_plan(resolved.point.settings, ranks, cwd=self.cwd)
+            return saving.config, None, 0.0, float(peak_bytes_of(saving.config, saving.saves, saving.world_size))
         config = composed.config
         if config.dataset.path is None:
             config = replace(config, dataset=replace(config.dataset, root=str(self.cwd / config.dataset.root)))
@@ -198,7 +202,10 @@ class _Survey:
         config = fit_to_data(config, manifests, ranks, scaled=composed.scaled, fits_batch=composed.fits_batch)
         train = manifests["train"]
         check_world(config, ranks, train.num_samples, train.num_files, composed.sources)
-        steps = len(train_sampler(config, train, 0, ranks))  # of an epoch
+        plan = train_sampler(config, train, 0, ranks)
+        steps = len(plan)  # of an epoch
+        if short := short_run(resolved.point.label, config, steps, plan.batch_size * fmt.sample_bytes()):
+            self.short_runs.append(short)
         seconds = steps * config.train.epochs * config.compute.emulated_step_s
         return config, folder, seconds, float(peak_bytes(config, steps, ranks))
 

@@ -19,6 +19,7 @@ from dlio_torch.study.needs import StudyNeeds, needs, require_space
 from dlio_torch.study.page.study_page import write_study
 from dlio_torch.study.resolve import differing, resolve
 from dlio_torch.study.runner import Runner
+from dlio_torch.study.short_runs import short_run_lines
 from dlio_torch.study.store import Store, new_directory
 from dlio_torch.study.strategies.base import Result, Strategy, finished
 from dlio_torch.study.strategies.grid import Grid
@@ -100,7 +101,8 @@ def _require_same(store: Store, strategy: Strategy) -> None:
 def _announce(strategy: Strategy, required: StudyNeeds, flags: Collection[str], done: int = 0) -> None:
     """Print the plan of a study, and warnings; the plan is the result of a dry run, and otherwise a note."""
     shows_plan = "--quiet" not in flags or "--dry-run" in flags
-    for line in (*(strategy.plan(required, done) if shows_plan else ()), *strategy.warnings(required)):
+    plan = strategy.plan(required, done) if shows_plan else ()
+    for line in (*plan, *strategy.warnings(required), *short_run_lines(required.short_runs)):
         say(line)
 
 

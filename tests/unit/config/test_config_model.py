@@ -88,11 +88,19 @@ def test_a_scale_leaves_out_layers_and_says_so(tmp_path: Path) -> None:
     assert made.config.model.hidden_size == 4096
 
 
+def test_the_smallest_scale_cuts_the_vocabulary_to_what_ranks_can_share(tmp_path: Path) -> None:
+    small = of(tmp_path, "scale=tiny")
+    assert small.config.model.vocab_size == 8192
+    assert "model.vocab_size 128256 -> 8192 (scale=tiny)" in small.notes
+    assert of(tmp_path, "scale=tiny", "parallel.tensor=8", "scale.max_vocab_size=1001").config.model.vocab_size == 1008
+    assert of(tmp_path, "scale=laptop").config.model.vocab_size == 128256
+
+
 @pytest.mark.parametrize("args", [["scale=paper"], ["scale=tiny", "model.num_layers=32"], []])
 def test_layers_that_are_given_or_published_stay(tmp_path: Path, args: list[str]) -> None:
     made = of(tmp_path, *args)
     assert made.config.model.num_layers == 32
-    assert not any(note.startswith("model.") for note in made.notes)
+    assert not any(note.startswith("model.num_layers") for note in made.notes)
 
 
 def test_each_stage_keeps_a_layer_at_any_scale(tmp_path: Path) -> None:

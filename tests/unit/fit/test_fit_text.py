@@ -71,9 +71,10 @@ def test_groups_are_together_and_long_values_are_short(monkeypatch: pytest.Monke
 
 def test_alike_components_share_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     text = " ".join(printed(result(4), 100, monkeypatch).split())
-    assert "alike (distances up to 0.000): " in text
+    assert "alike (no difference): " in text
     assert "options that bring" not in text
-    assert "Alike in all components. Worst component: " in text
+    assert "Alike in all components, without any difference." in text
+    assert "Worst component" not in text
 
 
 def test_quiet_is_the_verdict_and_the_path(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,6 @@ from dlio_torch.config.compose import Composed, compose
 from dlio_torch.errors import ConfigError
 from dlio_torch.node.combinations import (
     KEYS,
-    batches_ahead,
     combinations,
     label,
     runnable,
@@ -23,6 +22,7 @@ from dlio_torch.node.node_plan import plan_node
 from dlio_torch.node.node_request import NodeRequest
 from dlio_torch.node.run_length import RunLength
 from dlio_torch.study.model import Trial
+from dlio_torch.study.short_runs import batches_ahead
 
 MINIMAL = ["recipe=minimal", "scale=tiny"]
 
@@ -181,9 +181,18 @@ def test_a_rate_of_batches_that_were_read_before_is_no_figure(ahead: int, second
     assert (record["samples_per_s"] is not None) == steady
     assert record["runs_samples_per_s"] == [16.0]
     assert record["why"] == (
-        "" if steady else "the loader reads 6 batches ahead, and the data give only 6 measured steps; use more data "
-        "(dataset.num_files)"
+        "" if steady else "the loader reads 6 batches ahead, so that 6 measured steps may have used only batches that "
+        "were read before; use more data (dataset.num_files)"
     )  # fmt: skip
+
+
+def test_a_run_that_had_too_little_time_asks_for_more_of_it() -> None:
+    values = combinations(compose(MINIMAL).config, cores=2, numa_nodes=1, gpus=0)
+    [item, *_], _ = runnable(compose(MINIMAL), MINIMAL, values, lambda run: (9, 1))
+    short = RunLength(steps=2, warmup=1, repeats=1, run_s=1.0)
+    why = combination_record(item, [run_of(1, 16.0, seconds=99.0)], short)["why"]
+    assert why.startswith("the loader reads 1 batch ahead, so that 1 measured step may have used")
+    assert why.endswith("use longer runs (--seconds)")
 
 
 def test_batches_ahead_follow_the_engine() -> None:

@@ -40,10 +40,12 @@ def test_the_terminal_shows_verdict_limits_and_settings() -> None:
 
 
 def test_combinations_are_sorted_and_a_failed_one_says_why() -> None:
-    table = [row for row in rows(printed()) if row[0] == "dataloader"]
+    text = printed()
+    table = [row for row in rows(text) if row[0] == "dataloader"]
     assert [row[1] for row in table] == ["2", "0", "4"]
     assert table[0][2:] == ["none", "false", "100", "100.0", "%"]
-    assert "SIGKILL" in table[2]
+    assert table[2][2:] == ["none", "false", "-", "-"]
+    assert "not measured: dataloader, 4 workers: killed by SIGKILL" in text
 
 
 def test_the_page_has_a_bar_for_each_limit_and_the_demand(tmp_path: Path) -> None:
@@ -56,6 +58,7 @@ def test_the_page_has_a_bar_for_each_limit_and_the_demand(tmp_path: Path) -> Non
     assert ">demand<" in page
     assert "improve decoding first." in page
     assert "copy_pinned was not measured: there is no GPU" in page
+    assert "dataloader, 4 workers was not measured: killed by SIGKILL" in page
     assert "http://" not in page.replace("http://www.w3.org", "")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ def printed(content: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[li
 def test_the_shortest_save_is_shown_beside_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:
     content = summary(([SAVE, replace(SAVE, step=2, durable_s=1.5)], [READ]))
     rows = printed(content, monkeypatch)
-    assert ["number", "bytes", "mean", "min", "median", "p95", "max", "rate"] in rows
+    assert ["count", "bytes", "mean", "min", "median", "p95", "max", "rate"] in rows
     [save] = [row for row in rows if row[:1] == ["save"]]
     assert save[4:8] == ["1", "s", "500", "ms"]
     del content["checkpoints"]["save"]["durable_s"]["min"]  # of an older version
@@ -56,3 +57,15 @@ def test_the_verdict_tells_the_rate_without_the_flush() -> None:
         "A save of 100 MiB takes 500 ms (200 MiB/s), of which flushing takes 100 ms (250 MiB/s without it); nothing "
         "was read back."
     )
+
+
+@pytest.mark.parametrize("columns", ["80", "100"])
+def test_a_row_stays_on_one_line_and_its_name_whole(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    load = replace(READ, seconds=5.078, metadata_s=3.551, read_s=1.524)
+    save = replace(SAVE, bytes=1_900_000_000, durable_s=8.771, write_s=7.873, fsync_s=0.743)
+    monkeypatch.setenv("COLUMNS", columns)
+    stream = io.StringIO()
+    print_checkpoints(summary(([save], [load])), stream, Path("run"))
+    text = stream.getvalue()
+    assert "   reading metadata  " in text
+    assert columns == "80" or re.search(r"^ load +1 +50 MiB .* MiB/s$", text, re.MULTILINE)

@@ -14,6 +14,7 @@ from dlio_torch.study import verb_keys
 from dlio_torch.study.model import Study, grid
 from dlio_torch.study.needs import StudyNeeds, needs, require_space
 from dlio_torch.study.resolve import resolve, scale_lines
+from dlio_torch.study.short_runs import short_run_lines
 from dlio_torch.study.study_arguments import changed, parse
 from dlio_torch.study.study_console import estimate
 from dlio_torch.units import parse_duration
@@ -343,3 +344,16 @@ def test_trials_that_only_save_have_figures_of_checkpoints(tmp_path: Path) -> No
     assert other.identity != found.identity
     (tmp_path / "mine.yaml").write_text("recipe: minimal\nfigures: [checkpoints.save.stall_s.max]\nbetter: lower\n")
     assert study("study=./mine.yaml", *SAVES, cwd=tmp_path).figures == ("checkpoints.save.stall_s.max",)
+
+
+def test_runs_of_fewer_steps_than_the_loader_reads_ahead_are_named(tmp_path: Path) -> None:
+    asked = study("recipe=minimal", "scale=tiny", "loader.num_workers=0,2,4", "loader.prefetch_factor=2,4")
+    short = needs(resolve(asked)[0], cwd=tmp_path).short_runs  # 8 steps, of which one is warm-up
+    assert [(run.measured_steps, run.batches_ahead) for run in short] == [(7, 8), (7, 8), (7, 16)]
+    lines = list(short_run_lines(short))
+    assert len(lines) == 2
+    assert "loader.num_workers=4" in lines[0]
+    assert "7 measured steps with 8 batches read ahead: " in lines[0]
+    assert lines[0].endswith("; raise train.epochs, or use more data")
+    longer = study("recipe=minimal", "scale=tiny", "loader.num_workers=4", "train.epochs=2,3")
+    assert not needs(resolve(longer)[0], cwd=tmp_path).short_runs
