@@ -19,7 +19,7 @@ ROWS = re.findall(r"^\| `(\w+)` \| [^|]+ \| ([\d,]+): [^|]+ \| (\d+) \| ([^|]+) 
 
 @pytest.mark.timeout(600)
 def test_the_commands_print_the_lines_of_the_page(tmp_path: Path) -> None:
-    printed = run_page(PAGE, tmp_path, 500).stdout
+    printed = run_page(PAGE, tmp_path, 560).stdout
     (shown,) = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
     for line in shown.splitlines():
         assert line in printed

@@ -32,6 +32,9 @@ WORDS = ("train.why", "cache.warnings", "cache.fits_in_memory", "storage.cached"
 OF_A_STUDY = ("train.bytes_per_s",)  # figures that its page makes of others
 OF_DLIO = ("mode", "num_checkpoints_write", "time_between_checkpoints")  # of its workload files, group checkpoint
 OF_DLIO_MODELS = ("model_datatype", "optimizer_datatype", "parallelism", "transformer")
+EXAMPLES = {"train.py", "server_storage.py", "test_server_storage.py"} | {
+    f"{name}.py" for name in ("rows_facts", "rows_format", "test_rows_format")
+}  # files of a user
 ELSEWHERE = {
     *(f"checkpoint.{name}" for name in OF_DLIO),
     *(f"model.{name}" for name in OF_DLIO_MODELS),
@@ -103,14 +106,15 @@ def test_every_component_of_a_comparison_stands_in_its_page() -> None:
     assert shown == LIMITS
 
 
-def test_modules_of_the_pages_are_there() -> None:
-    tree = TEXT.partition("dlio_torch/\n  cli.py")[2].partition("```")[0]
-    for line in tree.splitlines()[1:]:
-        folder = re.match(r"  (\w+/)", line)
-        for name in re.findall(r"(?<![\w/])(\w+\.py)\b", line):
-            assert list(PACKAGE.rglob(name)), name
-        if folder:
-            assert (PACKAGE / folder[1]).is_dir() or (REPO / folder[1]).is_dir(), folder[1]
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_modules_of_a_page_are_there(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    modules = list(PACKAGE.rglob("*.*"))
+    for name in re.findall(r"`([\w/]+\.(?:py|[ch]))`", text):
+        there = (REPO / name).is_file() or any(path.match(name) for path in modules)
+        assert there or name in EXAMPLES, name
+    for folder in re.findall(r"`((?:dlio_torch|conf|recipes|benchmarks|tests)/[\w/]*)`", text):
+        assert (REPO / folder).exists(), folder
 
 
 def messages(path: Path) -> Iterator[str]:

@@ -15,8 +15,10 @@ from dlio_torch.formats.core.registry import available
 TEXT = README.read_text(encoding="utf-8")
 
 
-def test_it_is_short() -> None:
+def test_it_is_short_and_its_picture_is_small() -> None:
     assert len(TEXT.split()) <= 900
+    (picture,) = re.findall(r"!\[[^]]+\]\(([\w/]+\.png)\)", TEXT)
+    assert (README.parent / picture).stat().st_size < 200_000
 
 
 def test_ci_runs_the_two_commands() -> None:
