@@ -9,6 +9,8 @@
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 /* --- Fletcher's checksum ---------------------------------------------------------------------------------------- */
@@ -89,6 +91,22 @@ static int fletcher_is_sound(const uint8_t *data, size_t length)
 enum { SHUFFLE_BLOCK = 512 }; /* elements whose bytes stay in the first-level cache */
 
 #if defined(__SSE2__)
+#define SHUFFLE_REGISTERS 1
+typedef __m128i shuffle_register;
+#define SHUFFLE_LOAD(from) _mm_loadu_si128((const __m128i *)(const void *)(from))
+#define SHUFFLE_STORE(to, value) _mm_storeu_si128((__m128i *)(void *)(to), value)
+#define SHUFFLE_LOW(a, b) _mm_unpacklo_epi8(a, b)
+#define SHUFFLE_HIGH(a, b) _mm_unpackhi_epi8(a, b)
+#elif defined(__aarch64__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define SHUFFLE_REGISTERS 1
+typedef uint8x16_t shuffle_register;
+#define SHUFFLE_LOAD(from) vld1q_u8(from)
+#define SHUFFLE_STORE(to, value) vst1q_u8(to, value)
+#define SHUFFLE_LOW(a, b) vzip1q_u8(a, b)
+#define SHUFFLE_HIGH(a, b) vzip2q_u8(a, b)
+#endif
+
+#if defined(SHUFFLE_REGISTERS)
 /* Elements of 2, 4, 8 or 16 bytes, sixteen at a time; returns how many are done.  Each round interleaves the first half
  * of the registers with the second half. */
 __attribute__((always_inline)) static inline size_t unshuffle_registers(const uint8_t *from, uint8_t *to, size_t count,
@@ -96,21 +114,21 @@ __attribute__((always_inline)) static inline size_t unshuffle_registers(const ui
 {
     size_t done = 0;
     for (; done + 16 <= count; done += 16) {
-        __m128i planes[16], mixed[16];
+        shuffle_register planes[16], mixed[16];
 #pragma GCC unroll 16
         for (int byte = 0; byte < size; byte++)
-            planes[byte] = _mm_loadu_si128((const __m128i *)(const void *)(from + (size_t)byte * count + done));
+            planes[byte] = SHUFFLE_LOAD(from + (size_t)byte * count + done);
         for (int width = 1; width < size; width *= 2) {
 #pragma GCC unroll 8
             for (int k = 0; k < size / 2; k++) {
-                mixed[2 * k] = _mm_unpacklo_epi8(planes[k], planes[k + size / 2]);
-                mixed[2 * k + 1] = _mm_unpackhi_epi8(planes[k], planes[k + size / 2]);
+                mixed[2 * k] = SHUFFLE_LOW(planes[k], planes[k + size / 2]);
+                mixed[2 * k + 1] = SHUFFLE_HIGH(planes[k], planes[k + size / 2]);
             }
             memcpy(planes, mixed, (size_t)size * sizeof *planes);
         }
 #pragma GCC unroll 16
         for (int k = 0; k < size; k++)
-            _mm_storeu_si128((__m128i *)(void *)(to + done * (size_t)size + 16 * (size_t)k), planes[k]);
+            SHUFFLE_STORE(to + done * (size_t)size + 16 * (size_t)k, planes[k]);
     }
     return done;
 }
@@ -118,7 +136,7 @@ __attribute__((always_inline)) static inline size_t unshuffle_registers(const ui
 
 static size_t unshuffle_fast(const uint8_t *from, uint8_t *to, size_t count, size_t size)
 {
-#if defined(__SSE2__)
+#if defined(SHUFFLE_REGISTERS)
     switch (size) {
     case 2:
         return unshuffle_registers(from, to, count, 2);

@@ -9,6 +9,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from importlib.machinery import PathFinder
 
 import numpy as np
 import numpy.typing as npt
@@ -83,8 +84,11 @@ def inflate_packages() -> tuple[bytes, bytes]:
 
 
 def _file_of(package: str, module: str) -> bytes:
-    spec = importlib.util.find_spec(package) and importlib.util.find_spec(f"{package}.{module}")
-    return os.fsencode(spec.origin) if spec and spec.origin else b""
+    """Path of an extension module, which is not imported; empty where it is not installed."""
+    spec = importlib.util.find_spec(package)
+    folders = spec.submodule_search_locations if spec else None
+    inner = PathFinder.find_spec(module, folders) if folders else None
+    return os.fsencode(inner.origin) if inner and inner.origin else b""
 
 
 class NativeChunks:

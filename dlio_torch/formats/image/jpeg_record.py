@@ -77,7 +77,8 @@ class JpegRecord(RecordLayout):
 
     def plan(self, rows: Ints, into: Ints) -> Records:
         sizes = self.sizes(rows)
-        return Records(np.zeros(len(rows), np.int64), sizes.sum(axis=1), np.ascontiguousarray(into), sizes, self)
+        begins, stored = np.zeros(len(rows), np.int64), np.full(len(rows), self._file.length, np.int64)
+        return Records(begins, stored, np.ascontiguousarray(into), sizes, self)
 
     def read(self, records: Records, low: int, high: int, base: int, request: int) -> None:
         for targets in (records.to[low:high] + base).tolist():
