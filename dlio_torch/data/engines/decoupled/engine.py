@@ -24,6 +24,7 @@ from dlio_torch.data.engines.decoupled.group_plan import Planner
 from dlio_torch.data.engines.decoupled.group_reader import Reading
 from dlio_torch.data.engines.decoupled.lane_batches import LaneGroups
 from dlio_torch.data.engines.decoupled.open_files import Files
+from dlio_torch.data.engines.decoupled.reading_io import open_reading_mover
 from dlio_torch.data.engines.decoupled.streams import KeptGroups, PlannedBatches
 from dlio_torch.data.order.lanes_plan import LanesPlan
 from dlio_torch.data.order.orders import BatchProducer
@@ -33,8 +34,7 @@ from dlio_torch.data.order.stream_plan import StreamPlan
 from dlio_torch.data.workers.placement import UNPLACED, Placement
 from dlio_torch.formats.core.direct_file import BLOCK
 from dlio_torch.formats.core.format import Format
-from dlio_torch.native.direct import DirectMover
-from dlio_torch.native.extents import Mover, open_mover
+from dlio_torch.native.extents import Mover
 
 _GROUP_BYTES = 4 << 20  # small batches are made together up to this size
 _SHARES = 4  # groups of each worker at least, where there are enough batches
@@ -102,8 +102,7 @@ class DecoupledEngine:
         self._files = Files(source.fmt, source.manifest, source.recorder, limit, held)
         direct = source.fmt.config.direct_io
         self._planner = Planner(source.fmt.specs(), source.manifest, self._files, block=BLOCK if direct else 0)
-        mover = mover or open_mover()
-        mover = DirectMover(mover, BLOCK) if direct else mover
+        mover = mover or open_reading_mover(config, direct=direct)
         self.blocks: BlockPool | DeviceBlocks
         self._reading: Reading | DeviceReading
         if config.read_to == "device":

@@ -27,6 +27,7 @@ from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
 from dlio_torch.data.engines.decoupled.engine import DecoupledEngine
 from dlio_torch.data.engines.decoupled.epoch import Epoch
 from dlio_torch.data.engines.decoupled.facts import THREADS
+from dlio_torch.data.engines.decoupled.reading_io import open_reading_mover
 from dlio_torch.data.engines.decoupled.shared_block_pool import SharedBlocks
 from dlio_torch.data.engines.decoupled.shared_memory import Region, SharedMemory
 from dlio_torch.data.engines.decoupled.transfer import Inbox, Sent, send
@@ -36,7 +37,6 @@ from dlio_torch.data.order.pipe_plan import PipePlan, round_robin
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.workers.exits import WorkerLimits
 from dlio_torch.data.workers.placement import UNPLACED, Placement
-from dlio_torch.native.extents import open_mover
 
 _PARENT_S = 2.0
 """Maximum seconds until a worker notices that its trainer has ended unexpectedly."""
@@ -63,7 +63,8 @@ class WorkersEngine:
     ) -> None:
         limits = limits or worker_limits(config)
         self._plan = sampler if isinstance(sampler, PipePlan) and config.in_order else None
-        open_mover()  # compiled, where it must be, before all workers want it
+        # Compiled, where it must be, before all workers want it.
+        open_reading_mover(config, direct=source.fmt.config.direct_io)
         self._shared = SharedMemory(config.num_workers)
         self._regions = [self._shared.region(worker) for worker in range(config.num_workers)]
         self._inboxes = [Inbox(region, pinned=config.pin_memory) for region in self._regions]
