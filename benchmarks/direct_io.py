@@ -106,7 +106,7 @@ class DirectData(Data):
         loader: dict[str, Any] = {
             "engine": "decoupled", "io": io, "read_threads": THREADS, **options,
             "transfer_size": max(1 << 20, _request(size)),
-            "prefetch_bytes": max(16 << 20, 2 * in_flight, 3 * self.work.batch * size),
+            "prefetch_bytes": max(16 << 20, 2 * (THREADS + 1) * in_flight, 4 * self.work.batch * size),
         }  # fmt: skip
         self.config = replace(self.config, dataset=replace(self.config.dataset, direct_io=True))
         return self._way(f"decoupled, {io}", loader)

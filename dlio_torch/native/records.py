@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import threading
 from collections.abc import Sequence
 
@@ -16,6 +17,7 @@ Ints = npt.NDArray[np.int64]
 KINDS = {"bytes": 1, "floats": 2, "integers": 3}
 """Kinds of a feature by field numbers of the message Feature."""
 
+_LAYOUTS = itertools.count(1)
 _FIRST = 1 << 12  # records for which a scan has room at first
 
 
@@ -55,6 +57,7 @@ class NativeRecords:
             [(address_of(name), len(name), KINDS[kind]) for name, (_, kind) in zip(self._names, features, strict=True)],
             np.int64,
         ).reshape(-1, 3)
+        self._layout = next(_LAYOUTS)
         integer, pointer = ctypes.c_int64, ctypes.c_void_p
         self._scan = library.dlio_scan_records
         self._scan.restype = integer
@@ -71,6 +74,12 @@ class NativeRecords:
         self._state_bytes = library.dlio_records_state_bytes
         self._state_bytes.restype = integer
         self._local = threading.local()
+
+    def file_row(self, descriptor: int) -> Ints:
+        """An open file as ``struct record_file`` of ``core_tasks.h``; valid as long as this object."""
+        return np.array(
+            [descriptor, address_of(self._features), len(self._features), self._verify, self._layout], np.int64
+        )
 
     def scan(self, descriptor: int, size: int) -> Ints:
         """Offsets of all records in a file of ``size`` bytes, and the end of the last; int64 of ``(records + 1,)``.

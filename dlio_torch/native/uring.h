@@ -10,12 +10,19 @@
 #include "extent_list.h"
 
 #include <errno.h>
-#include <linux/io_uring.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#if __has_include(<linux/io_uring.h>)
+#include <linux/io_uring.h>
+#endif
+
+struct uring;
+
+#ifdef IORING_FEAT_RW_CUR_POS /* the headers are of Linux 5.6 or newer */
 
 /* Flags of newer systems than the headers that this is compiled with. */
 #define URING_COOP_TASKRUN (1U << 8)   /* Linux 5.19: no interrupt of the thread when a request completes */
@@ -403,4 +410,33 @@ static int64_t uring_read_direct(struct uring *ring, int64_t count, const int32_
     return uring_read(&reading, failed, 1);
 }
 
+#else /* headers without what is needed: there are no rings */
+
+static int uring_open(uint32_t depth, struct uring **opened)
+{
+    (void)depth;
+    *opened = NULL;
+    return EOPNOTSUPP;
+}
+
+static void uring_close(struct uring *ring) { (void)ring; }
+
+static int64_t uring_read_extents(struct uring *ring, int64_t count, const int32_t *descriptors,
+                                  const int64_t *offsets, const int64_t *lengths, const uint64_t *addresses,
+                                  int64_t request, int64_t *failed)
+{
+    (void)ring, (void)count, (void)descriptors, (void)offsets, (void)lengths, (void)addresses, (void)request;
+    failed[0] = failed[1] = 0;
+    return EOPNOTSUPP;
+}
+
+static int64_t uring_read_direct(struct uring *ring, int64_t count, const int32_t *descriptors,
+                                 const int64_t *offsets, const int64_t *lengths, const uint64_t *addresses,
+                                 int64_t request, int64_t block, int64_t *failed)
+{
+    (void)block;
+    return uring_read_extents(ring, count, descriptors, offsets, lengths, addresses, request, failed);
+}
+
+#endif
 #endif

@@ -111,7 +111,7 @@ def _reason(error: OSError) -> str:
     if error.errno == errno.ENOSYS:
         return "this system does not have it, or a sandbox hides it (ENOSYS)"
     if error.errno == errno.EOPNOTSUPP:
-        return "this Linux is older than 5.6"
+        return "this Linux, or the headers with which the native code was compiled, are older than 5.6"
     if error.errno in (errno.EPERM, errno.EACCES):
         try:
             switch = _SWITCH.read_text(encoding="ascii").strip()

@@ -42,6 +42,16 @@ _ThreadUse = tuple[int, int, int, int]
 BatchStart = tuple[int, _ThreadUse | None]
 
 
+def batch_number(start_ns: int, thread: int) -> int:
+    """Number of a batch, unique in the run.
+
+    Args:
+        start_ns: begin of its production.
+        thread: kernel's number of the thread that produced it.
+    """
+    return start_ns % (1 << _TIME_BITS) << _THREAD_BITS | thread % (1 << _THREAD_BITS)
+
+
 class BatchRecorder:
     """Recorder of the provenance of batches, for any number of threads and for processes that receive a copy.
 
@@ -66,7 +76,7 @@ class BatchRecorder:
             return Fetched(batch)
         add, (start, before) = self._recorder.add, begun
         end, use = time.perf_counter_ns(), self._use()
-        number = start % (1 << _TIME_BITS) << _THREAD_BITS | threading.get_native_id() % (1 << _THREAD_BITS)
+        number = batch_number(start, threading.get_native_id())
         add("batch", start, end, offset=number)
         if use is not None and before is not None:
             cpu, kernel, delay, device = (now - then for now, then in zip(use, before, strict=True))

@@ -37,9 +37,12 @@ class Placement:
 
     def place_threads(self, threads: Iterable[threading.Thread]) -> None:
         """Restrict running reader threads, in the order of their numbers."""
-        for number, thread in enumerate(threads):
-            if thread.native_id is not None:
-                place_thread(thread.native_id, self.of_reader(number))
+        self.place_numbered([thread.native_id for thread in threads if thread.native_id is not None])
+
+    def place_numbered(self, numbers: Iterable[int]) -> None:
+        """Restrict running reader threads, given by the kernel's numbers."""
+        for position, number in enumerate(numbers):
+            place_thread(number, self.of_reader(position))
 
 
 UNPLACED = Placement()

@@ -1,7 +1,8 @@
 """Decoders of chunks that run outside of any library's lock: deflate, shuffle, Zstandard, checksums and byte order.
 
 Inflating releases the interpreter lock.  python-isal (extra ``fast``) does it two to three times as fast as the
-standard library; both give the same bytes.
+standard library; both give the same bytes.  Where there is a C compiler, ``chunk_decoder`` decodes by native code and
+comes here with what that refuses.
 """
 
 from __future__ import annotations

@@ -162,6 +162,13 @@ class RecordLayout(ABC):
             DataError: a record is damaged, missing, or holds something else.
         """
 
+    def native_file(self) -> Ints | None:
+        """The file as ``struct record_file`` of ``core_tasks.h``, which the layout keeps.
+
+        ``None`` if the read core cannot take its records apart.
+        """
+        return None
+
 
 class ArrayLayout(ABC):
     """Layout of one array: the bytes of the file that hold each sample.

@@ -110,6 +110,7 @@ class _TfrecordLayout(RecordLayout):
         self._features = features
         self._checker = checker
         self._native = native
+        self._native_file = None if native is None else native.file_row(descriptor)
         self._rows = [int(np.prod(feature.spec.shape)) * feature.spec.dtype.itemsize for feature in features]
         self._fixed = None if any(feature.spec.variable for feature in features) else np.array([self._rows], np.int64)
         self._lock = threading.Lock()
@@ -190,6 +191,9 @@ class _TfrecordLayout(RecordLayout):
                     failed = done + error.record
             self._put(int(offsets[failed]), int(spans[failed]), to[failed], sizes[failed])
             done = failed + 1
+
+    def native_file(self) -> Ints | None:
+        return self._native_file
 
     def _put(self, offset: int, span: int, to: Ints, sizes: Ints) -> None:
         """Decodes one record with the Python decoder."""

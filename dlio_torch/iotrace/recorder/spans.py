@@ -53,6 +53,7 @@ class Recorder:
 
     _lock: threading.RLock
     _thread: threading.local
+    _others: set[int]  # threads that run no Python and are in the table of names
     _names: dict[str | None, int]
     _descriptors: tuple[int, int] | None  # of the records and of the names
     segment: Segment
@@ -131,6 +132,29 @@ class Recorder:
             slot = next(slots, -1)
         RECORD.pack_into(buffer, slot, start_ns, end_ns, offset, bytes, step, file_id, tid, op_id)
 
+    @contextlib.contextmanager
+    def as_thread(self, number: int, name: str) -> Iterator[None]:
+        """Context in which the spans of the calling thread count as those of another one, which runs no Python.
+
+        Args:
+            number: that the kernel gave the thread.
+            name: of the thread, for the table of threads.
+        """
+        if self.enabled and number not in self._others:
+            try:
+                self._introduce_other(number, name)
+            except OSError as error:
+                self._end_early(error)
+        local, before = self._thread, getattr(self._thread, "tid", None)
+        local.tid = number
+        try:
+            yield
+        finally:
+            if before is None:
+                del local.tid
+            else:
+                local.tid = before
+
     def ids(self, op: str, file: str | None) -> tuple[int, int, int]:
         """Ids of this thread and of two names in the records of this process; they hold until a fork."""
         try:
@@ -188,6 +212,7 @@ class Recorder:
         with self._lock:
             descriptors, self._descriptors = self._descriptors, None
             self.segment, self._names, self._thread = NO_SEGMENT, {None: 0}, threading.local()
+            self._others = set()
             if self._budget is not None:
                 self._budget.close()
                 self._budget = None
@@ -213,6 +238,7 @@ class Recorder:
         # Reentrant, since a finaliser that the collector runs inside a locked part may record, too.
         self._lock = threading.RLock()
         self._thread = threading.local()
+        self._others = set()
         self._names = {None: 0}
         self._descriptors = None
         self.segment = NO_SEGMENT
@@ -239,6 +265,12 @@ class Recorder:
                         return _DROPPED
                     self._names[name] = number
             return tid, self._names[op], self._names[file]
+
+    def _introduce_other(self, number: int, name: str) -> None:
+        with self._lock:
+            opened = self._open()
+            if opened is not None and self._tell(opened[1], {"tid": number, "thread": name}):
+                self._others.add(number)
 
     def _tell(self, descriptor: int, value: dict[str, Any]) -> bool:
         line = span_files.json_line(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
@@ -116,7 +116,9 @@ class BatchGroups:
         self._blocks: Any = tools.blocks
         self._batch_recorder = BatchRecorder(source.recorder)
         # Nothing here refers back to the groups: what they hold is free as soon as nobody makes them any more.
-        plans = Plans(tools.planner, lambda number: [producer(step) for step in spec.steps_of(number)], self._groups)
+        self._plans = plans = Plans(
+            tools.planner, lambda number: [producer(step) for step in spec.steps_of(number)], self._groups
+        )
         self._ahead = Ahead(plans, self._groups, spec.ahead, tools.reading.mover)
 
     def __len__(self) -> int:
@@ -131,17 +133,46 @@ class BatchGroups:
         """Makes the batches of a group; a batch that cannot be read becomes an error without affecting the others."""
         begun, steps = self._batch_recorder.begin(), self._spec.steps_of(number)
         try:
-            return self._read_batches(lambda: self._ahead.take(number), share, begun)
+            return self._read_batches(lambda: self.plan(number), share, begun)
         except DlioError as error:
             if len(steps) == 1:
                 return [failed(error)]
         return [item for step in steps for item in self._alone(step, share)]
 
+    def steps(self, number: int) -> range:
+        """The steps of a group."""
+        return self._spec.steps_of(number)
+
+    def plan(self, number: int) -> ReadPlan:
+        """Takes the plan of a group, once.
+
+        Raises:
+            DataError: a file is missing or damaged.
+        """
+        return self._ahead.take(number)
+
+    def plan_step(self, step: int) -> ReadPlan:
+        """Plans the batch of one step alone.
+
+        Raises:
+            DataError: a file is missing or damaged.
+        """
+        return self._planner([self._producer(step)])
+
+    def first_plan(self) -> ReadPlan | None:
+        """The plan of the first group, which can still be taken; ``None`` if it cannot be planned."""
+        try:
+            return self._plans.peek(0)
+        except DlioError:
+            return None
+
+    def memory(self, size: int) -> Any:
+        """A block of at least ``size`` bytes."""
+        return self._blocks.take(size)
+
     def _alone(self, step: int, share: Share) -> list[Fetched]:
         try:
-            return self._read_batches(
-                lambda: self._planner([self._producer(step)]), share, self._batch_recorder.begin()
-            )
+            return self._read_batches(lambda: self.plan_step(step), share, self._batch_recorder.begin())
         except DlioError as error:
             return [failed(error)]
 
@@ -151,9 +182,23 @@ class BatchGroups:
         share(self._reading.parts(plan, memory))
         return self._cut(plan, memory, begun)
 
+    def cut(self, plan: ReadPlan, memory: Any, numbers: Sequence[int]) -> list[Fetched]:
+        """Cuts a block that the read core has filled into the batches of its plan.
+
+        Args:
+            plan: of the block.
+            memory: the block.
+            numbers: of the batches; empty: they are recorded here, or not at all.
+        """
+        if not numbers:
+            return self._cut(plan, memory, self._batch_recorder.begin())
+        return [Fetched(batch, number) for batch, number in zip(self._batches(plan, memory), numbers, strict=True)]
+
     def _cut(self, plan: ReadPlan, memory: Any, begun: BatchStart | None) -> list[Fetched]:
         """Cuts a filled block into the batches of its plan."""
         recorder = self._batch_recorder
+        if begun is None:
+            return [Fetched(batch) for batch in self._batches(plan, memory)]
         fetched: list[Fetched] = []
         for batch in self._batches(plan, memory):
             # The first one has all of the reading: the others cost no more than what is done for them alone.

@@ -15,6 +15,8 @@ from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.engines.decoupled.batch_groups import BatchGroups, DecoupledSource, GroupSpec, GroupTools
 from dlio_torch.data.engines.decoupled.block_arrays import BlockArray, device_array, host_array
 from dlio_torch.data.engines.decoupled.block_pool import BlockPool, Blocks
+from dlio_torch.data.engines.decoupled.core_epoch import CoreEpoch
+from dlio_torch.data.engines.decoupled.core_jobs import Jobs, is_native
 from dlio_torch.data.engines.decoupled.device_blocks import DeviceBlocks, current_gpu
 from dlio_torch.data.engines.decoupled.device_files import device_file_opener
 from dlio_torch.data.engines.decoupled.device_reading import DeviceReading
@@ -24,7 +26,7 @@ from dlio_torch.data.engines.decoupled.group_plan import Planner
 from dlio_torch.data.engines.decoupled.group_reader import Reading
 from dlio_torch.data.engines.decoupled.lane_batches import LaneGroups
 from dlio_torch.data.engines.decoupled.open_files import Files
-from dlio_torch.data.engines.decoupled.reading_io import open_reading_mover
+from dlio_torch.data.engines.decoupled.reading_io import open_reading_mover, ring_depth
 from dlio_torch.data.engines.decoupled.streams import KeptGroups, PlannedBatches
 from dlio_torch.data.order.lanes_plan import LanesPlan
 from dlio_torch.data.order.orders import BatchProducer
@@ -34,9 +36,12 @@ from dlio_torch.data.order.stream_plan import StreamPlan
 from dlio_torch.data.workers.placement import UNPLACED, Placement
 from dlio_torch.formats.core.direct_file import BLOCK
 from dlio_torch.formats.core.format import Format
+from dlio_torch.native import NativeUnavailable
 from dlio_torch.native.extents import Mover
+from dlio_torch.native.read_core import ReadCore
 
 _GROUP_BYTES = 4 << 20  # small batches are made together up to this size
+_FILLS = 4  # times that a group fills the queue of a ring, which runs empty at the end of a group
 _SHARES = 4  # groups of each worker at least, where there are enough batches
 _HINTED = 16  # groups of which the system is told on a cold cache, at most
 _CLOSING_S = 2.0
@@ -96,12 +101,18 @@ class DecoupledEngine:
             raise ValueError(f"the plan has {sampler.parts} parts, but {share[1]} workers share the batches")
         self._batch_bytes = _batch_bytes(source.fmt, sampler)
         self._threads = config.read_threads or THREADS
+        self._depth = ring_depth(config)
+        request = min(config.transfer_size, self._batch_bytes / sampler.batch_size)
+        self._group_bytes = max(_GROUP_BYTES, int(_FILLS * self._depth * request))
         # A stream is done with a file when the next one takes its place.
         held = sampler.interleave + self._threads if isinstance(sampler, StreamPlan) else None
         limit = config.max_open_files * self._threads
         self._files = Files(source.fmt, source.manifest, source.recorder, limit, held)
-        direct = source.fmt.config.direct_io
+        self._direct = direct = source.fmt.config.direct_io
         self._planner = Planner(source.fmt.specs(), source.manifest, self._files, block=BLOCK if direct else 0)
+        # A mover that is given, and memory of a GPU, need Python's threads.
+        self._may_use_core = mover is None and config.read_to == "host" and source.preprocess is None
+        self._core: ReadCore | None = None
         mover = mover or open_reading_mover(config, direct=direct)
         self.blocks: BlockPool | DeviceBlocks
         self._reading: Reading | DeviceReading
@@ -110,9 +121,11 @@ class DecoupledEngine:
             self.blocks, self._reading = self._to_device(mover, limit)
         else:
             self._array = host_array
-            self.blocks = blocks or Blocks(self._threads + 2, config.prefetch_bytes, pinned=config.pin_memory)
+            # All that are in use at once, up to the one that the trainer drops when it has the next.
+            kept = config.prefetch_bytes + 2 * int(max(self._group_bytes, self._batch_bytes))
+            self.blocks = blocks or Blocks(self._threads + 2, kept, pinned=config.pin_memory)
             self._reading = Reading(mover, config.transfer_size, self._threads, source.recorder)
-        self._epoch: Epoch | None = None
+        self._epoch: Epoch | CoreEpoch | None = None
 
     def _to_device(self, mover: Mover, limit: int) -> tuple[DeviceBlocks, DeviceReading]:
         """Memory of the current GPU, and reads that go there."""
@@ -127,16 +140,22 @@ class DecoupledEngine:
     @property
     def threads(self) -> list[threading.Thread]:
         """The reader threads of the current epoch."""
-        return [] if self._epoch is None else self._epoch.threads
+        return self._epoch.threads if isinstance(self._epoch, Epoch) else []
 
-    def start(self, epoch: int, step: int) -> Epoch:
+    def start(self, epoch: int, step: int) -> Epoch | CoreEpoch:
         """Start the batches of ``epoch`` from ``step`` on."""
         self._stop()
         config, size = self._config, self._batch_bytes
         each = 1
         if self._source.preprocess is None:  # else the trainer would wait for the CPU work on batches behind
-            each = max(1, int(min(_GROUP_BYTES, config.prefetch_bytes // (self._threads + 1)) // size))
+            each = max(1, int(min(self._group_bytes, config.prefetch_bytes // (self._threads + 1)) // size))
         groups = self._groups(epoch, step, each, size)
+        core = self._core_for(groups)
+        if core is not None:
+            assert isinstance(self._reading, Reading)
+            jobs = Jobs(core, self._reading, self._source.recorder, config.timeout_s)
+            self._epoch = CoreEpoch(groups, jobs, limit=config.prefetch_bytes, in_order=config.in_order)
+            return self._epoch
         self._epoch = Epoch(
             groups,
             threads=self._threads,
@@ -146,6 +165,23 @@ class DecoupledEngine:
         )
         self._placement.place_threads(self._epoch.threads)
         return self._epoch
+
+    def _core_for(self, groups: BatchGroups) -> ReadCore | None:
+        """The read core, if it can read these groups."""
+        if not self._may_use_core or type(groups) is not BatchGroups:
+            return None
+        plan = groups.first_plan()
+        if plan is not None and not is_native(plan):
+            return None
+        if self._core is None:
+            try:
+                block = BLOCK if self._direct else 0
+                self._core = ReadCore(self._threads, self._config.transfer_size, block, self._depth)
+            except NativeUnavailable:
+                self._may_use_core = False
+                return None
+            self._placement.place_numbered(self._core.thread_numbers)
+        return self._core
 
     def _groups(self, epoch: int, step: int, each: int, size: float) -> BatchGroups:
         plan, source = self._sampler, self._source
@@ -189,6 +225,9 @@ class DecoupledEngine:
     def close(self) -> None:
         """End the threads; a thread still inside a read after two seconds is left to end after that read."""
         self._stop()
+        if self._core is not None:
+            self._core.close()
+            self._core = None
         self._files.close()
         if isinstance(self._reading, DeviceReading):
             self._reading.close()
@@ -197,6 +236,12 @@ class DecoupledEngine:
         if self._epoch is None:
             return
         self._epoch.stop()
+        if isinstance(self._epoch, CoreEpoch):
+            self._epoch = None
+            if self._core is not None and not self._core.cancel():
+                self._core.close()  # its threads end after their reads; others read the next epoch
+                self._core = None
+            return
         end = time.monotonic() + _CLOSING_S
         for thread in self._epoch.threads:
             thread.join(max(0.0, end - time.monotonic()))

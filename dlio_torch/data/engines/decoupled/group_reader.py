@@ -20,7 +20,7 @@ from dlio_torch.data.engines.decoupled.block_pool import Memory
 from dlio_torch.data.engines.decoupled.epoch import Part
 from dlio_torch.data.engines.decoupled.group_plan import ReadPlan
 from dlio_torch.errors import DataError
-from dlio_torch.formats.core.codecs import decoded
+from dlio_torch.formats.core.chunk_decoder import open_chunk_decoder
 from dlio_torch.formats.core.direct_file import not_permitted
 from dlio_torch.formats.core.layout import Chunks, Ints, Records
 from dlio_torch.iotrace.recorder.spans import Recorder
@@ -51,6 +51,7 @@ class Reading:
         self._request = request
         self._threads = threads
         self._recorder = recorder
+        self._decoder = open_chunk_decoder()
         self._local = threading.local()
 
     def parts(self, plan: ReadPlan, memory: Memory) -> list[Part]:
@@ -117,37 +118,8 @@ class Reading:
             self._fill(paths, which, chunks.offsets[first:last][order], sizes[order], (starts + address)[order])
             read = clock()
             add("read", began, read, file=str(path), bytes=int(ends[-1]))
-            begin, end = np.searchsorted(chunks.chunk, (first, last))
-            number = chunks.chunk[begin:end] - first
-            sources = (
-                address + starts[number]
-                if not chunks.filters and chunks.fill is None
-                else self._inflated(path, chunks, first, scratch, starts.tolist(), ends.tolist())[number]
-            )
-            self.mover.copy(
-                sources + chunks.source[begin:end], np.ascontiguousarray(chunks.lengths[begin:end]),
-                chunks.to[begin:end] + base,
-            )  # fmt: skip
-            self._local.kept = None
+            self._decoder.decode(path, chunks, first, last, starts + address, base)
             add("decode", read, clock(), file=str(path))
-
-    def _inflated(
-        self, path: Path, chunks: Chunks, first: int, scratch: Memory, starts: list[int], ends: list[int]
-    ) -> Ints:
-        """Decodes chunks and returns their addresses; the thread keeps the memory until they are copied."""
-        stored, filled = scratch.data, None
-        if chunks.fill is not None:
-            filled = np.tile(np.frombuffer(chunks.fill, np.uint8), chunks.size // chunks.itemsize)
-        kept = self._local.kept = [
-            filled
-            if filled is not None and low == high
-            else decoded(
-                stored[low:high], chunks.filters, int(chunks.skipped[number]), chunks.size, chunks.itemsize,
-                f"{path}: the chunk at byte {chunks.offsets[number]}",
-            )
-            for number, (low, high) in enumerate(zip(starts, ends, strict=True), start=first)
-        ]  # fmt: skip
-        return np.array([address_of(chunk) for chunk in kept], np.int64)
 
     def _scratch(self, size: int) -> Memory:
         """Scratch memory of this thread, which is reused."""
@@ -162,12 +134,26 @@ class Reading:
         try:
             self.mover.read(descriptors, offsets, lengths, to, self._request)
         except ExtentError as error:
-            path, first = paths[int(descriptors[error.extent])], int(offsets[error.extent])
-            if error.errno == errno.EINVAL:  # of what is asked for here, only a direct read can be invalid
-                raise not_permitted(path) from error
-            if error.errno is not None:
-                raise unreadable(path, OSError(error.errno, os.strerror(error.errno))) from error
-            raise ended_early(path, first, error.got, int(lengths[error.extent])) from error
+            extent = error.extent
+            wanted = paths[int(descriptors[extent])], int(offsets[extent]), int(lengths[extent])
+            raise extent_error(*wanted, error.got, error.errno) from error
+
+
+def extent_error(path: Path, first: int, length: int, got: int, number: int | None) -> DataError:
+    """The error of an extent that could not be read.
+
+    Args:
+        path: the file.
+        first: first byte of the extent.
+        length: its bytes.
+        got: bytes of it that were read.
+        number: errno; ``None``: the file ended.
+    """
+    if number == errno.EINVAL:  # of what is asked for here, only a direct read can be invalid
+        return not_permitted(path)
+    if number is not None:
+        return unreadable(path, OSError(number, os.strerror(number)))
+    return ended_early(path, first, got, length)
 
 
 def ended_early(path: Path, first: int, got: int, length: int) -> DataError:

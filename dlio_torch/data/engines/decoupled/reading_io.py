@@ -14,6 +14,11 @@ def refused_uring(loader: LoaderConfig) -> str | None:
     return uring_refusal(loader.queue_depth) if loader.io == "io_uring" else None
 
 
+def ring_depth(loader: LoaderConfig) -> int:
+    """Requests in flight of a reader thread's ring; 0: the thread reads by read calls."""
+    return loader.queue_depth if loader.io == "io_uring" and refused_uring(loader) is None else 0
+
+
 def effective_io(loader: LoaderConfig) -> dict[str, str | int | None]:
     """Entry of ``summary.json`` on the system calls that read in this process.
 
@@ -21,10 +26,10 @@ def effective_io(loader: LoaderConfig) -> dict[str, str | int | None]:
         ``by``: ``threads`` or ``io_uring``; ``queue_depth``: requests in flight of a reader thread; ``why``: reason
         why the system refuses io_uring, ``None`` where it does not, or was not asked.
     """
-    refusal = refused_uring(loader)
-    if loader.io == "threads" or refusal is not None:
-        return {"by": "threads", "queue_depth": 1, "why": refusal}
-    return {"by": "io_uring", "queue_depth": loader.queue_depth, "why": None}
+    depth = ring_depth(loader)
+    if depth == 0:
+        return {"by": "threads", "queue_depth": 1, "why": refused_uring(loader)}
+    return {"by": "io_uring", "queue_depth": depth, "why": None}
 
 
 def open_reading_mover(loader: LoaderConfig, *, direct: bool) -> Mover:
@@ -35,6 +40,7 @@ def open_reading_mover(loader: LoaderConfig, *, direct: bool) -> Mover:
         direct: files are open for direct reads.
     """
     block = BLOCK if direct else 0
-    if loader.io == "io_uring" and refused_uring(loader) is None:
-        return UringMover(loader.queue_depth, block)
+    depth = ring_depth(loader)
+    if depth > 0:
+        return UringMover(depth, block)
     return DirectMover(open_mover(), block) if direct else open_mover()

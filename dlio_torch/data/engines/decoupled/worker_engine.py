@@ -24,6 +24,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.dataset.fetched import Fetched
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
+from dlio_torch.data.engines.decoupled.core_epoch import CoreEpoch
 from dlio_torch.data.engines.decoupled.engine import DecoupledEngine
 from dlio_torch.data.engines.decoupled.epoch import Epoch
 from dlio_torch.data.engines.decoupled.facts import THREADS
@@ -231,13 +232,13 @@ class _Watch:
         self._region = region
         self._event = event
         self._lock = threading.Lock()
-        self._epoch: Epoch | None = None
+        self._epoch: Epoch | CoreEpoch | None = None
         self._run = 0
         self._taken = 0
         self.given: deque[int] = deque()  # numbers of groups that the trainer has or will get
         threading.Thread(target=self._listen, name="watch of the trainer", daemon=True).start()
 
-    def follow(self, epoch: Epoch, run: int) -> None:
+    def follow(self, epoch: Epoch | CoreEpoch, run: int) -> None:
         """Follow the trainer's progress for a run."""
         with self._lock:
             self._epoch, self._run, self._taken, self.given = epoch, run, 0, deque()

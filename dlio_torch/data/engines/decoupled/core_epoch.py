@@ -1,0 +1,153 @@
+"""One epoch of the decoupled engine on the read core: the trainer's thread plans groups, C threads read them.
+
+The trainer's thread submits groups while the window has room, takes those that are complete and cuts them into
+batches.  No Python runs in between: it is woken once a group.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from dlio_torch.data.dataset.fetched import Fetched, failed
+from dlio_torch.data.engines.decoupled.batch_groups import BatchGroups
+from dlio_torch.data.engines.decoupled.core_jobs import Job, Jobs
+from dlio_torch.data.engines.decoupled.group_plan import ReadPlan
+from dlio_torch.data.engines.decoupled.switch_interval import SHORT
+from dlio_torch.errors import DlioError
+
+_AT_FIRST = 2  # groups that are submitted before all others are planned: the first batch comes early
+
+
+class _GroupUnderWay(NamedTuple):
+    """Group under way.
+
+    Attributes:
+        number: of the group.
+        job: its reads; ``None``: it could not be planned.
+        error: why it could not.
+    """
+
+    number: int
+    job: Job | None
+    error: DlioError | None = None
+
+
+class CoreEpoch(Iterator[Fetched]):
+    """Iterator over an epoch's batches, whose groups are read by the threads of a read core.
+
+    Args:
+        groups: what is read.
+        jobs: reads it.
+        limit: bytes that are read ahead and not taken yet; a single group may be larger.
+        in_order: give groups in the order of steps; else as they are ready.
+    """
+
+    def __init__(self, groups: BatchGroups, jobs: Jobs, *, limit: int, in_order: bool) -> None:
+        self._groups = groups
+        self._jobs = jobs
+        self._limit = limit
+        self._in_order = in_order
+        self._count = len(groups)
+        self._submitted = 0
+        self._ahead = 0  # bytes of groups that are submitted and not taken
+        self._under_way: deque[_GroupUnderWay] = deque()
+        self._items: deque[Fetched] = deque()  # of the group that is being taken
+        self._current = -1
+        SHORT.begin(self)
+        self._fill(_AT_FIRST)
+
+    def __next__(self) -> Fetched:
+        """The next batch.
+
+        Raises:
+            RunFailed: none came in time.
+        """
+        items = self._items
+        if not items:
+            self._current, batches = self.next_group()
+            items.extend(batches)
+        item = items.popleft()
+        if not items:
+            self.took(self._current)
+        return item
+
+    def next_group(self) -> tuple[int, list[Fetched]]:
+        """The next group and its number; the caller must report by :meth:`took` when the group is used up.
+
+        Raises:
+            RunFailed: none came in time.
+        """
+        self._fill(self._count)
+        if not self._under_way:
+            self.stop()
+            raise StopIteration
+        group = self._first()
+        number, job, error = group
+        if job is not None:
+            self._jobs.first([job])
+        self._under_way.remove(group)
+        if job is not None:
+            try:
+                return number, self._batches(job)
+            except DlioError as raised:
+                error = raised
+        steps = self._groups.steps(number)
+        if len(steps) == 1:
+            assert error is not None
+            return number, [failed(error)]
+        return number, [item for step in steps for item in self._alone(step)]
+
+    def took(self, number: int) -> None:
+        """Remove a used-up group from the groups that count as read ahead, and submit others."""
+        self._ahead -= self._groups.size(number)
+        self._fill(self._count)
+
+    def stop(self) -> None:
+        """Submit nothing more; the caller ends what the core still reads."""
+        self._count = 0
+        self._under_way.clear()
+        self._items.clear()
+        SHORT.end(self)
+
+    def __del__(self) -> None:
+        SHORT.end(self)
+
+    def _fill(self, most: int) -> None:
+        """Submits groups up to number ``most`` while there is room."""
+        while self._submitted < min(self._count, most):
+            size = self._groups.size(self._submitted)
+            if self._ahead and self._ahead + size > self._limit:
+                return
+            number = self._submitted
+            self._submitted += 1
+            self._ahead += size
+            try:
+                self._under_way.append(_GroupUnderWay(number, self._submit(self._groups.plan(number))))
+            except DlioError as error:
+                self._under_way.append(_GroupUnderWay(number, None, error))
+
+    def _submit(self, plan: ReadPlan) -> Job:
+        return self._jobs.submit(plan, self._groups.memory(plan.size))
+
+    def _first(self) -> _GroupUnderWay:
+        """The group that is taken next."""
+        first = self._under_way[0]
+        if self._in_order or first.job is None or len(self._under_way) == 1:
+            return first
+        by_job = {id(group.job): group for group in self._under_way if group.job is not None}
+        return by_job[id(self._jobs.first([group.job for group in by_job.values() if group.job is not None]))]
+
+    def _batches(self, job: Job) -> list[Fetched]:
+        numbers = self._jobs.finish(job)
+        return self._groups.cut(job.plan, job.memory, numbers)
+
+    def _alone(self, step: int) -> list[Fetched]:
+        """The batch of one step of a group that could not be read as a whole, or its error."""
+        try:
+            job = self._submit(self._groups.plan_step(step))
+            self._jobs.first([job])
+            return self._batches(job)
+        except DlioError as error:
+            return [failed(error)]

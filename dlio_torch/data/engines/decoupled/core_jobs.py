@@ -1,0 +1,161 @@
+"""Read plans as jobs of the read core: submission, results, and the errors of jobs that failed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dlio_torch.data.engines.decoupled.block_pool import Memory
+from dlio_torch.data.engines.decoupled.core_use import record_uses
+from dlio_torch.data.engines.decoupled.group_plan import ReadPlan
+from dlio_torch.data.engines.decoupled.group_reader import Reading, extent_error
+from dlio_torch.data.workers.worker_errors import no_batch
+from dlio_torch.errors import DlioError
+from dlio_torch.formats.core.chunk_decoder import native_file
+from dlio_torch.formats.core.layout import Ints
+from dlio_torch.iotrace.recorder.spans import Recorder
+from dlio_torch.native.memory import address_of
+from dlio_torch.native.read_core import CHUNKS, COPIES, EXTENTS, RECORDS, TOO_SHORT, UNSUPPORTED, ReadCore, Report
+from dlio_torch.syserrors import unreadable
+
+
+class Job(NamedTuple):
+    """Plan that the read core carries out.
+
+    Attributes:
+        plan: the reads.
+        memory: block that they fill.
+        handle: of the core's job; 0: Python has to carry it out.
+    """
+
+    plan: ReadPlan
+    memory: Memory
+    handle: int
+
+
+class Jobs:
+    """Read plans that the threads of a read core carry out.
+
+    Args:
+        core: the threads.
+        reading: carries out what the core cannot, in the calling thread.
+        recorder: takes spans ``read``.
+        timeout_s: seconds to wait for a job; 0 disables the limit.
+    """
+
+    def __init__(self, core: ReadCore, reading: Reading, recorder: Recorder, timeout_s: float) -> None:
+        self._core = core
+        self._reading = reading
+        self._recorder = recorder
+        self._timeout_s = timeout_s
+
+    def submit(self, plan: ReadPlan, memory: Memory) -> Job:
+        """Starts the reads of a plan that fill ``memory``."""
+        tasks = task_rows(plan)
+        if tasks is None:
+            return Job(plan, memory, 0)
+        rows = tasks[0]
+        kept = plan, memory, tasks
+        recorded = self._recorder.enabled
+        handle = self._core.submit(address_of(rows), len(rows), address_of(memory), kept, recorded=recorded)
+        return Job(plan, memory, handle)
+
+    def first(self, jobs: Sequence[Job]) -> Job:
+        """Waits for one of some jobs and returns it.
+
+        Raises:
+            RunFailed: none was complete in time.
+        """
+        for job in jobs:
+            if not job.handle:
+                return job
+        handle = self._core.wait([job.handle for job in jobs], self._timeout_s or None)
+        if handle is None:
+            raise no_batch("reader threads", self._timeout_s)
+        return next(job for job in jobs if job.handle == handle)
+
+    def finish(self, job: Job) -> list[int]:
+        """Ends a job that :meth:`first` gave; returns the numbers of its batches, if the core has recorded them.
+
+        Raises:
+            DlioError: it could not read everything.
+        """
+        plan, memory, handle = job
+        if not handle:
+            self._by_python(plan, memory)
+            return []
+        report = self._core.finish(handle)
+        self._reading.mover.cold = report is not None and report.cold
+        if report is None:
+            return []
+        numbers = record_uses(self._recorder, plan, report) if len(report.uses) else []
+        if report.result == UNSUPPORTED:
+            self._by_python(plan, memory)
+        elif report.result:
+            raise failure(plan, report)
+        return numbers
+
+    def _by_python(self, plan: ReadPlan, memory: Memory) -> None:
+        for part in self._reading.parts(plan, memory):
+            part()
+
+
+def is_native(plan: ReadPlan) -> bool:
+    """Whether the read core can carry out a plan."""
+    return all(records.layout.native_file() is not None for records in plan.records)
+
+
+def task_rows(plan: ReadPlan) -> tuple[Ints, list[Any]] | None:
+    """The plan as rows of tasks of the read core, and the arrays that they name beside the plan's.
+
+    ``None`` if the core cannot carry it out.
+    """
+    if not is_native(plan):
+        return None
+    rows: list[tuple[int, ...]] = []
+    kept: list[Any] = []
+    extents = plan.extents
+    if len(extents.offsets):
+        rows.append(
+            (EXTENTS, len(extents.offsets), address_of(plan.descriptors), address_of(extents.offsets),
+             address_of(extents.lengths), address_of(extents.to),
+             0 if extents.turned is None else address_of(extents.turned), 0)
+        )  # fmt: skip
+    for copies in plan.copies:
+        arrays = copies.sources, copies.lengths, copies.to
+        rows.append((COPIES, len(copies.sources), 0, *map(address_of, arrays), 0, 0))
+    for records in plan.records:
+        file = records.layout.native_file()
+        assert file is not None
+        arrays = records.offsets, records.spans, records.to
+        rows.append(
+            (RECORDS, len(records.offsets), 0, *map(address_of, arrays), address_of(records.sizes), address_of(file))
+        )
+    for descriptor, chunks in plan.chunks:
+        file, more = native_file(chunks, descriptor)
+        offsets, sizes = np.ascontiguousarray(chunks.offsets), more[1]
+        kept += [file, more, offsets]
+        rows.append((CHUNKS, len(offsets), 0, address_of(offsets), address_of(sizes), 0, 0, address_of(file)))
+    if not rows:  # nothing to read: one empty task
+        rows.append((COPIES, 0, 0, 0, 0, 0, 0, 0))
+    return np.array(rows, np.int64), kept
+
+
+def failure(plan: ReadPlan, report: Report) -> DlioError:
+    """The error of a job that failed."""
+    errno, item = None if report.result == TOO_SHORT else report.result, report.item
+    task = report.task - int(len(plan.extents.offsets) > 0)
+    if task < 0:
+        path, extents = plan.paths[int(plan.descriptors[item])], plan.extents
+        return extent_error(path, int(extents.offsets[item]), int(extents.lengths[item]), report.got, errno)
+    task -= len(plan.copies)
+    if task < len(plan.records):
+        assert errno is not None  # a record that is cut needs another decoder, which says so
+        return unreadable(plan.records[task].layout.path, OSError(errno, os.strerror(errno)))
+    descriptor, chunks = plan.chunks[task - len(plan.records)]
+    return extent_error(
+        plan.paths[descriptor], int(chunks.offsets[item]), int(chunks.sizes[item]), report.got, errno
+    )  # fmt: skip
