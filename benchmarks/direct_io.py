@@ -1,15 +1,17 @@
 """Measures direct reads (O_DIRECT) of the decoupled engine relative to fio with the same engine, threads and depth.
 
 Samples lie one after the other in a binary file and are read in shuffled order, by one request each.  fio reads a raw
-file by as many random requests of whole blocks; each counts as a sample.  ``psync`` is the engine of
-``loader.io=threads``, one request in flight per thread.  All ways of a size take turns, so that other work on the
-machine slows all of them, and every ratio is one of the same round.
+file by random requests of whole blocks.  A sample whose size is no multiple of a block lies in more blocks than its
+bytes fill: fio's bytes count as bytes of samples by the same share.  ``psync`` is the engine of ``loader.io=threads``,
+one request in flight per thread.  All ways of a size take turns, so that other work on the machine slows all of them,
+and every ratio is one of the same round.
 
 fio reads into huge pages where the system has reserved enough of them, as the engine's blocks are of huge pages.
 """
 
 from __future__ import annotations
 
+import math
 import tempfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
@@ -127,6 +129,11 @@ def _request(size: int) -> int:
     return -(-size // BLOCK) * BLOCK
 
 
+def _mean_bytes(size: int) -> float:
+    """Mean bytes of the whole blocks in which a sample lies, over all samples of a long file."""
+    return size + BLOCK - math.gcd(size, BLOCK)
+
+
 def _memory(work: Work, depth: int) -> str:
     """Kind of fio's memory: ``huge pages`` where enough are free, else ``pages``."""
     try:
@@ -138,7 +145,7 @@ def _memory(work: Work, depth: int) -> str:
 
 
 def _fio_reads(raw: Path, work: Work, io: str, depth: int, seconds: float) -> Any:
-    """A measurement by fio, whose requests count as samples."""
+    """A measurement by fio, in bytes of samples."""
     memory = "--iomem=mmaphuge" if _memory(work, depth) == "huge pages" else "--iomem=mmap"
     engine = [ENGINES[io], memory, *([f"--iodepth={depth}"] if io == "io_uring" else [])]
     request = _request(work.size)
@@ -152,7 +159,7 @@ def _fio_reads(raw: Path, work: Work, io: str, depth: int, seconds: float) -> An
             reading = read_with_fio(str(raw), "random", "direct", request, THREADS, part, seconds, engine=engine)
         except OSError as error:
             raise Unavailable(str(error)) from error
-        return figures(reading.calls * work.size, reading.seconds, watch.stop()[1])
+        return figures(int(reading.bytes * work.size / _mean_bytes(work.size)), reading.seconds, watch.stop()[1])
 
     return measure
 

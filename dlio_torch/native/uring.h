@@ -41,6 +41,8 @@ struct uring_slot {
     struct direct_request direct;
 };
 
+enum { URING_HUGE = 2 << 20 }; /* bytes of a huge page */
+
 struct uring {
     int fd;
     uint32_t depth;
@@ -177,22 +179,38 @@ static int uring_open(uint32_t depth, struct uring **opened)
     return 0;
 }
 
-/* Give each slot `each` bytes of memory for blocks that are read aside; returns 0 or the errno. */
+/* Give each slot `each` bytes of memory for blocks that are read aside; returns 0 or the errno.
+ * The memory is of huge pages where the system has some: for each request all of its pages are pinned. */
 static int uring_make_aside(struct uring *ring, size_t each)
 {
     if (ring->aside_each < each) {
         uring_unmap(ring->aside, ring->aside_size);
         ring->aside_each = 0;
-        ring->aside_size = each * ring->depth;
+        ring->aside_size = (each * ring->depth / URING_HUGE + 2) * URING_HUGE;
         ring->aside = uring_memory(ring->aside_size);
         if (ring->aside == NULL)
             return ENOMEM;
-        madvise(ring->aside, ring->aside_size, MADV_HUGEPAGE); /* fewer pages to pin for each request */
+        madvise(ring->aside, ring->aside_size, MADV_HUGEPAGE);
         ring->aside_each = each;
     }
+    char *first = (char *)(((uintptr_t)ring->aside + URING_HUGE - 1) / URING_HUGE * URING_HUGE);
     for (uint32_t i = 0; i < ring->depth; i++)
-        ring->slots[i].aside = (char *)ring->aside + i * ring->aside_each;
+        ring->slots[i].aside = first + i * ring->aside_each;
     return 0;
+}
+
+/* Bytes of memory that a direct request of a list needs aside, at most. */
+static size_t uring_aside_bytes(const struct extent_list *list, int64_t request, int64_t block)
+{
+    int64_t longest = 0, begin = 0, end = 0; /* of extents that may become one request */
+    for (int64_t i = 0; i < list->count; i++) {
+        if (i == 0 || list->descriptors[i] != list->descriptors[i - 1] || list->offsets[i] < begin ||
+            list->offsets[i] > ((end + block - 1) & ~(block - 1)))
+            begin = end = list->offsets[i];
+        end = larger(end, list->offsets[i] + list->lengths[i]);
+        longest = larger(longest, end - begin);
+    }
+    return (size_t)(smaller(request, (longest + block - 1) & ~(block - 1)) + 2 * block);
 }
 
 /* Reads of a list by a ring. */
@@ -402,7 +420,7 @@ static int64_t uring_read_direct(struct uring *ring, int64_t count, const int32_
 {
     struct extent_list list = {count, descriptors, offsets, lengths, addresses};
     struct uring_reading reading = {.ring = ring, .list = &list, .request = request, .block = block};
-    int error = uring_make_aside(ring, (size_t)(request + 2 * block));
+    int error = uring_make_aside(ring, uring_aside_bytes(&list, request, block));
     if (error != 0) {
         failed[0] = failed[1] = 0;
         return error;
