@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import mmap
 import os
 import subprocess
@@ -14,10 +15,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from native_programs import compiled
 from rings import needs_uring, without_uring
 
 from dlio_torch.formats.core.direct_file import BLOCK
-from dlio_torch.native import build
 from dlio_torch.native.extents import ExtentError
 from dlio_torch.native.uring import UringMover
 
@@ -125,6 +126,7 @@ def test_rings_are_closed_with_their_threads(content: tuple[Path, Any]) -> None:
         targets = [os.readlink(entry.path) for entry in os.scandir("/proc/self/fd") if os.path.lexists(entry.path)]
         return sum("io_uring" in target for target in targets)
 
+    gc.collect()  # rings of other tests
     before = rings()
     with content[0].open("rb") as file:
         for _ in range(5):
@@ -134,27 +136,14 @@ def test_rings_are_closed_with_their_threads(content: tuple[Path, Any]) -> None:
     assert rings() == before
 
 
-def compiled(source: Path, sanitizers: str, program: Path) -> subprocess.CompletedProcess[str]:
-    """Compiles a C program with sanitizers."""
-    compiler = build.find_compiler()
-    if compiler is None:
-        pytest.skip("needs a C compiler")
-    command = [
-        *compiler, "-std=gnu11", "-g", "-O1", "-Wall", f"-fsanitize={sanitizers}", "-fno-sanitize-recover=all",
-        f"-I{build.SOURCE_DIR}", "-o", str(program), str(source), "-pthread",
-    ]  # fmt: skip
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
 @needs_uring
 @pytest.mark.parametrize("sanitizers", ["address,undefined", "thread"])
 def test_no_sanitizer_complains(sanitizers: str, tmp_path: Path) -> None:
-    program = tmp_path / "program"
-    (tmp_path / "nothing.c").write_text("int main(void) { return 0; }")
-    probe = compiled(tmp_path / "nothing.c", sanitizers, program)
-    if probe.returncode or subprocess.run([program], capture_output=True, check=False).returncode:
-        pytest.skip(f"programs with -fsanitize={sanitizers} cannot be compiled or do not start here")
-    assert compiled(SOURCE, sanitizers, program).stderr == ""
+    flags = [f"-fsanitize={sanitizers}", "-fno-sanitize-recover=all"]
+    (tmp_path / "nothing.c").write_text("int main(void) { return 0; }\n")
+    if subprocess.run([compiled(tmp_path / "nothing.c", tmp_path / "nothing", *flags)], check=False).returncode:
+        pytest.skip(f"programs with {flags[0]} do not start here")
+    program = compiled(SOURCE, tmp_path / "program", *flags)
     for direct in (False, True) if permits_direct(tmp_path) else (False,):
         done = subprocess.run(
             [program, tmp_path / "file", str(int(direct)), "3", "60"], capture_output=True, text=True, check=False
