@@ -25,7 +25,7 @@ enum { CANCELLED = -3 }; /* a result beside those of read_part */
 
 struct job {
     struct job *next;
-    uint64_t base;
+    uint64_t base;         /* 0: a block of the pool, which the first part takes */
     int64_t tasks, task;   /* of the list; the one that parts are taken from */
     int64_t item, done;    /* next item of that one, and bytes of it that parts have */
     int64_t under_way;     /* parts */
@@ -44,6 +44,10 @@ struct core {
     struct job *first, *last; /* with parts to be taken */
     int waiting;              /* callers in dlio_core_wait */
     int busy;                 /* threads inside a part */
+    int idle;                 /* threads without work */
+    uint64_t *block;          /* addresses of free blocks; the one that came last is taken first: it is still cached */
+    int64_t blocks, room;
+    int64_t unbound;          /* jobs that are to take a block */
     int stopping;
     int threads, alive, begun;
     struct thread {
@@ -78,6 +82,15 @@ static int is_taken(struct job *job)
     return job->task == job->tasks;
 }
 
+/* Give a job its block when its first part is taken; the lock is held, and there is one for each. */
+static void bind_block(struct core *core, struct job *job)
+{
+    if (job->base == 0) {
+        job->base = core->block[--core->blocks];
+        core->unbound--;
+    }
+}
+
 /* Note how a part ended; the lock is held. */
 static void note(struct core *core, struct job *job, int64_t task, int64_t result, const int64_t *failed,
                  const struct use *use)
@@ -108,11 +121,15 @@ static void *run(void *argument)
     core->begun++;
     pthread_cond_broadcast(&core->completed);
     for (;;) {
-        while (core->first == NULL && !core->stopping)
+        while (core->first == NULL && !core->stopping) {
+            core->idle++;
             pthread_cond_wait(&core->work, &core->lock);
+            core->idle--;
+        }
         if (core->stopping)
             break;
         struct job *job = core->first;
+        bind_block(core, job);
         int64_t task = job->task, failed[3] = {0, 0, 0};
         struct portion part = next_part(&job->list[task], job->base, &core->settings, &job->item, &job->done);
         struct use use = {.task = task, .item = part.low, .bytes = part.bytes};
@@ -149,6 +166,7 @@ static void free_core(struct core *core)
     pthread_cond_destroy(&core->completed);
     pthread_cond_destroy(&core->work);
     pthread_mutex_destroy(&core->lock);
+    free(core->block);
     free(core);
 }
 
@@ -237,7 +255,40 @@ void dlio_core_threads(struct core *core, int64_t *numbers)
         numbers[i] = core->thread[i].number;
 }
 
-/* A job of `count` tasks, whose memory begins at `base`; NULL where there is no memory.  The rows of tasks are copied;
+/* Give a free block to the pool; returns whether there was memory to note it. */
+int dlio_core_give(struct core *core, uint64_t address)
+{
+    pthread_mutex_lock(&core->lock);
+    if (core->blocks == core->room) {
+        uint64_t *grown = realloc(core->block, (size_t)(core->room + 64) * sizeof *grown);
+        core->room += grown == NULL ? 0 : 64;
+        core->block = grown == NULL ? core->block : grown;
+    }
+    int fits = core->blocks < core->room;
+    if (fits)
+        core->block[core->blocks++] = address;
+    pthread_mutex_unlock(&core->lock);
+    return fits;
+}
+
+/* Forget all free blocks; no job is under way. */
+void dlio_core_forget_blocks(struct core *core)
+{
+    pthread_mutex_lock(&core->lock);
+    core->blocks = 0;
+    pthread_mutex_unlock(&core->lock);
+}
+
+/* Free blocks that no job is going to take. */
+int64_t dlio_core_spare(struct core *core)
+{
+    pthread_mutex_lock(&core->lock);
+    int64_t spare = core->blocks - core->unbound;
+    pthread_mutex_unlock(&core->lock);
+    return spare;
+}
+
+/* A job of `count` tasks, whose memory begins at `base` (0: is a block of the pool, which has one to spare); NULL where there is no memory.  The rows of tasks are copied;
  * the arrays that they name are not. */
 struct job *dlio_core_submit(struct core *core, const struct task *tasks, int64_t count, uint64_t base, int recorded)
 {
@@ -248,18 +299,23 @@ struct job *dlio_core_submit(struct core *core, const struct task *tasks, int64_
     job->tasks = count;
     job->recorded = recorded;
     memcpy(job->list, tasks, (size_t)count * sizeof *tasks);
-    if (is_taken(job)) {
+    pthread_mutex_lock(&core->lock);
+    if (is_taken(job)) { /* there is nothing to read */
+        job->base = base != 0 ? base : core->block[--core->blocks];
         atomic_store(&job->complete, 1);
+        pthread_mutex_unlock(&core->lock);
         return job;
     }
-    pthread_mutex_lock(&core->lock);
     if (core->last == NULL)
         core->first = job;
     else
         core->last->next = job;
     core->last = job;
-    pthread_cond_broadcast(&core->work);
+    core->unbound += base == 0;
+    int idle = core->idle;
     pthread_mutex_unlock(&core->lock);
+    if (idle > 0) /* a thread that is woken under the lock would only wait for it */
+        pthread_cond_broadcast(&core->work);
     return job;
 }
 
@@ -300,6 +356,7 @@ void dlio_core_cancel(struct core *core)
         struct job *job = core->first;
         remove_first(core);
         job->task = job->tasks;
+        core->unbound -= job->base == 0;
         if (job->report[0] == 0)
             job->report[0] = CANCELLED;
         if (job->under_way == 0)
@@ -317,10 +374,12 @@ int dlio_core_is_idle(struct core *core)
     return idle;
 }
 
-/* How a complete job ended, see struct job; returns the number of parts that are recorded. */
+/* How a complete job ended, see struct job, and the address of its memory; returns the number of parts that are
+ * recorded. */
 int64_t dlio_core_report(const struct job *job, int64_t *report)
 {
     memcpy(report, job->report, sizeof job->report);
+    report[5] = (int64_t)job->base;
     return job->uses;
 }
 

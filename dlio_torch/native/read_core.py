@@ -7,7 +7,7 @@ import ctypes
 import os
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +30,11 @@ TOO_SHORT, UNSUPPORTED, CANCELLED = -1, -2, -3
 _PART_BYTES = 1 << 20  # of a job that one thread takes, unless requests are larger
 _SLICE_S = 0.1  # most seconds of a wait outside of Python, which notices signals
 _CLOSING_S = 2.0
-_REPORT_FIELDS = 5
+_REPORT_FIELDS = 6
+
+
+def _ignore(kept: Any, base: int) -> None:
+    """Does nothing with a job that has ended."""
 
 
 class Report(NamedTuple):
@@ -91,7 +95,7 @@ class ReadCore:
     @property
     def thread_numbers(self) -> list[int]:
         """Kernel numbers of the threads."""
-        if self._core is None or self._pid != os.getpid():
+        if not self.is_open:
             return []
         numbers = np.zeros(self._threads, np.int64)
         self._functions.threads(self._core, address_of(numbers))
@@ -103,7 +107,8 @@ class ReadCore:
         Args:
             tasks: address of ``count`` rows of :data:`TASK_FIELDS` int64 numbers, which are copied.
             count: tasks, at least 1.
-            base: address of the memory that is filled.
+            base: address of the memory that is filled; 0: the block that was given last when the job begins, of which
+                there is one to spare.
             kept: refers to that memory and to the arrays of the tasks; is kept until the job is complete.
             recorded: record the parts of the job.
         """
@@ -130,23 +135,51 @@ class ReadCore:
             if position >= 0:
                 return jobs[position]
 
-    def finish(self, job: int) -> Report | None:
-        """Frees a complete job; returns how it ended, or ``None`` if there is nothing to say: all is read."""
+    @property
+    def is_open(self) -> bool:
+        """Whether the threads can be used: the pool is not closed, and was opened in this process."""
+        return self._core is not None and self._pid == os.getpid()
+
+    def give(self, address: int) -> None:
+        """Give a block of memory for jobs without memory of their own."""
+        if not self._functions.give(self._core, address):
+            raise MemoryError("no memory for the list of blocks of the read core")
+
+    def forget_blocks(self) -> None:
+        """Forget all given blocks; no job is under way."""
+        self._functions.forget_blocks(self._core)
+
+    def spare(self) -> int:
+        """Number of given blocks that no job is going to take."""
+        return int(self._functions.spare(self._core))
+
+    def finish(self, job: int) -> tuple[int, Report | None]:
+        """Frees a complete job.
+
+        Returns:
+            The address of its memory, 0: it has not begun; and how it ended, or ``None`` if there is nothing to say:
+            all is read.
+        """
         functions = self._functions
         report, fields = None, np.empty(_REPORT_FIELDS, np.int64)
         parts = functions.report(job, address_of(fields))
-        result, task, item, got, cold = fields.tolist()
+        result, task, item, got, cold, base = fields.tolist()
         if parts or result or cold:
             uses = np.empty((parts, USE_FIELDS), np.int64)
             functions.uses(job, address_of(uses))
             report = Report(result, task, item, got, bool(cold), uses)
         functions.release(job)
         del self._kept[job]
-        return report
+        return base, report
 
-    def cancel(self, seconds: float = _CLOSING_S) -> bool:
-        """Gives up all jobs; returns whether all were complete in time.  The memory of the others is never freed."""
-        if self._core is None or self._pid != os.getpid():
+    def cancel(self, on_end: Callable[[Any, int], None] = _ignore, seconds: float = _CLOSING_S) -> bool:
+        """Gives up all jobs; returns whether all were complete in time.  The memory of the others is never freed.
+
+        Args:
+            on_end: is called with what was kept for each job that has ended, and the address of its memory.
+            seconds: to wait.
+        """
+        if not self.is_open:
             return True
         self._functions.cancel(self._core)
         end = time.monotonic() + seconds
@@ -154,16 +187,16 @@ class ReadCore:
             if self.wait([job], max(0.0, end - time.monotonic())) is None:
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._kept.pop(job)))
             else:
-                self.finish(job)
+                on_end(self._kept[job], self.finish(job)[0])
         return bool(self._functions.is_idle(self._core))
 
     def close(self) -> None:
         """End the threads; one that is still inside a read after two seconds ends after that read."""
-        core, pid = self._core, self._pid
-        if core is None or pid != os.getpid():  # a forked process has none of the threads
+        core = self._core
+        if not self.is_open:  # a forked process has none of the threads
             return
         end = time.monotonic() + _CLOSING_S
-        self.cancel(_CLOSING_S)
+        self.cancel()
         self._core = None
         self._functions.close(core, max(0.0, end - time.monotonic()))
 
@@ -190,6 +223,9 @@ class _Functions:
         self.use_packages = function(quick, "use_packages", None, ctypes.c_char_p, ctypes.c_char_p)
         self.threads = function(quick, "threads", None, pointer, pointer)
         self.submit = function(quick, "submit", pointer, pointer, pointer, integer, ctypes.c_uint64, number)
+        self.give = function(quick, "give", number, pointer, ctypes.c_uint64)
+        self.forget_blocks = function(quick, "forget_blocks", None, pointer)
+        self.spare = function(quick, "spare", integer, pointer)
         self.is_complete = function(quick, "is_complete", number, pointer)
         self.report = function(quick, "report", integer, pointer, pointer)
         self.uses = function(quick, "uses", None, pointer, pointer)

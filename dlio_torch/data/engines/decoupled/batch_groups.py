@@ -166,10 +166,6 @@ class BatchGroups:
         except DlioError:
             return None
 
-    def memory(self, size: int) -> Any:
-        """A block of at least ``size`` bytes."""
-        return self._blocks.take(size)
-
     def _alone(self, step: int, share: Share) -> list[Fetched]:
         try:
             return self._read_batches(lambda: self.plan_step(step), share, self._batch_recorder.begin())

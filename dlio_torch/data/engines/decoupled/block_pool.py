@@ -72,7 +72,7 @@ class Blocks:
                 if len(block) < size:
                     block = None  # batches have grown: a larger one takes its place
         if block is None:
-            block = self._make(size)
+            block = self.allocate(size)
         memory = np.frombuffer(block, np.uint8, size)
         reference = weakref.ref(memory, lambda gone: self._back(gone, block))
         self._used[id(reference)] = reference
@@ -85,7 +85,12 @@ class Blocks:
                 self._free.append(block)
                 self._free_bytes += len(block)
 
-    def _make(self, size: int) -> Any:
+    def allocate(self, size: int) -> Any:
+        """Allocates a block of its own, of whole pages, that is not of the pool.
+
+        Raises:
+            RunFailed: there is not so much memory.
+        """
         whole = -(-max(1, size) // mmap.PAGESIZE) * mmap.PAGESIZE
         try:
             if self._pinned:

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from dlio_torch.data.dataset.fetched import Fetched, failed
 from dlio_torch.data.engines.decoupled.batch_groups import BatchGroups
 from dlio_torch.data.engines.decoupled.core_jobs import Job, Jobs
-from dlio_torch.data.engines.decoupled.group_plan import ReadPlan
 from dlio_torch.data.engines.decoupled.switch_interval import SHORT
 from dlio_torch.errors import DlioError
 
@@ -104,12 +103,13 @@ class CoreEpoch(Iterator[Fetched]):
         self._ahead -= self._groups.size(number)
         self._fill(self._count)
 
-    def stop(self) -> None:
-        """Submit nothing more; the caller ends what the core still reads."""
+    def stop(self) -> bool:
+        """Submit nothing more, and give up what the core still reads; returns whether that has ended in time."""
         self._count = 0
         self._under_way.clear()
         self._items.clear()
         SHORT.end(self)
+        return self._jobs.cancel()
 
     def __del__(self) -> None:
         SHORT.end(self)
@@ -124,12 +124,9 @@ class CoreEpoch(Iterator[Fetched]):
             self._submitted += 1
             self._ahead += size
             try:
-                self._under_way.append(_GroupUnderWay(number, self._submit(self._groups.plan(number))))
+                self._under_way.append(_GroupUnderWay(number, self._jobs.submit(self._groups.plan(number))))
             except DlioError as error:
                 self._under_way.append(_GroupUnderWay(number, None, error))
-
-    def _submit(self, plan: ReadPlan) -> Job:
-        return self._jobs.submit(plan, self._groups.memory(plan.size))
 
     def _first(self) -> _GroupUnderWay:
         """The group that is taken next."""
@@ -140,13 +137,13 @@ class CoreEpoch(Iterator[Fetched]):
         return by_job[id(self._jobs.first([group.job for group in by_job.values() if group.job is not None]))]
 
     def _batches(self, job: Job) -> list[Fetched]:
-        numbers = self._jobs.finish(job)
-        return self._groups.cut(job.plan, job.memory, numbers)
+        memory, numbers = self._jobs.finish(job)
+        return self._groups.cut(job.plan, memory, numbers)
 
     def _alone(self, step: int) -> list[Fetched]:
         """The batch of one step of a group that could not be read as a whole, or its error."""
         try:
-            job = self._submit(self._groups.plan_step(step))
+            job = self._jobs.submit(self._groups.plan_step(step))
             self._jobs.first([job])
             return self._batches(job)
         except DlioError as error:

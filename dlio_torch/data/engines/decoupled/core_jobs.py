@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dlio_torch.data.engines.decoupled.block_pool import Memory
+from dlio_torch.data.engines.decoupled.block_pool import BlockPool, Memory
 from dlio_torch.data.engines.decoupled.core_use import record_uses
 from dlio_torch.data.engines.decoupled.group_plan import ReadPlan
 from dlio_torch.data.engines.decoupled.group_reader import Reading, extent_error
+from dlio_torch.data.engines.decoupled.warm_blocks import WarmBlocks
 from dlio_torch.data.workers.worker_errors import no_batch
 from dlio_torch.errors import DlioError
 from dlio_torch.formats.core.chunk_decoder import native_file
@@ -27,12 +28,12 @@ class Job(NamedTuple):
 
     Attributes:
         plan: the reads.
-        memory: block that they fill.
+        memory: block that they fill; ``None``: the core takes one of the warm blocks when it begins.
         handle: of the core's job; 0: Python has to carry it out.
     """
 
     plan: ReadPlan
-    memory: Memory
+    memory: Memory | None
     handle: int
 
 
@@ -41,27 +42,51 @@ class Jobs:
 
     Args:
         core: the threads.
+        warm: memory of plans that are not too large for it; ``None``: all take ``blocks``.
+        blocks: memory of the others.
         reading: carries out what the core cannot, in the calling thread.
         recorder: takes spans ``read``.
         timeout_s: seconds to wait for a job; 0 disables the limit.
     """
 
-    def __init__(self, core: ReadCore, reading: Reading, recorder: Recorder, timeout_s: float) -> None:
+    def __init__(
+        self,
+        core: ReadCore,
+        warm: WarmBlocks | None,
+        blocks: BlockPool,
+        reading: Reading,
+        recorder: Recorder,
+        timeout_s: float,
+    ) -> None:
         self._core = core
+        self._warm, self._blocks = warm, blocks
         self._reading = reading
         self._recorder = recorder
         self._timeout_s = timeout_s
 
-    def submit(self, plan: ReadPlan, memory: Memory) -> Job:
-        """Starts the reads of a plan that fill ``memory``."""
-        tasks = task_rows(plan)
+    def submit(self, plan: ReadPlan) -> Job:
+        """Starts the reads of a plan.
+
+        Raises:
+            RunFailed: there is not so much memory.
+        """
+        tasks, warm = task_rows(plan), self._warm
         if tasks is None:
-            return Job(plan, memory, 0)
-        rows = tasks[0]
-        kept = plan, memory, tasks
-        recorded = self._recorder.enabled
-        handle = self._core.submit(address_of(rows), len(rows), address_of(memory), kept, recorded=recorded)
+            return Job(plan, self._blocks.take(plan.size), 0)
+        rows, recorded = tasks[0], self._recorder.enabled
+        if warm is not None and plan.size <= warm.size:
+            warm.reserve()
+            kept = plan, tasks, warm
+            return Job(plan, None, self._core.submit(address_of(rows), len(rows), 0, kept, recorded=recorded))
+        memory = self._blocks.take(plan.size)
+        handle = self._core.submit(
+            address_of(rows), len(rows), address_of(memory), (plan, tasks, memory), recorded=recorded
+        )  # fmt: skip
         return Job(plan, memory, handle)
+
+    def cancel(self) -> bool:
+        """Gives up all jobs; returns whether all have ended in time."""
+        return self._core.cancel(_take_back)
 
     def first(self, jobs: Sequence[Job]) -> Job:
         """Waits for one of some jobs and returns it.
@@ -77,30 +102,43 @@ class Jobs:
             raise no_batch("reader threads", self._timeout_s)
         return next(job for job in jobs if job.handle == handle)
 
-    def finish(self, job: Job) -> list[int]:
-        """Ends a job that :meth:`first` gave; returns the numbers of its batches, if the core has recorded them.
+    def finish(self, job: Job) -> tuple[Memory, list[int]]:
+        """Ends a job that :meth:`first` gave.
+
+        Returns:
+            The block that it has filled, and the numbers of its batches, if the core has recorded them.
 
         Raises:
             DlioError: it could not read everything.
         """
         plan, memory, handle = job
         if not handle:
+            assert memory is not None
             self._by_python(plan, memory)
-            return []
-        report = self._core.finish(handle)
+            return memory, []
+        base, report = self._core.finish(handle)
+        if memory is None:
+            assert self._warm is not None
+            memory = self._warm.lend(base, plan.size)
         self._reading.mover.cold = report is not None and report.cold
         if report is None:
-            return []
+            return memory, []
         numbers = record_uses(self._recorder, plan, report) if len(report.uses) else []
         if report.result == UNSUPPORTED:
             self._by_python(plan, memory)
         elif report.result:
             raise failure(plan, report)
-        return numbers
+        return memory, numbers
 
     def _by_python(self, plan: ReadPlan, memory: Memory) -> None:
         for part in self._reading.parts(plan, memory):
             part()
+
+
+def _take_back(kept: tuple[ReadPlan, Any, WarmBlocks | Memory], base: int) -> None:
+    """Returns the block of a job that has ended to the warm ones."""
+    if base and isinstance(kept[2], WarmBlocks):
+        kept[2].take_back(base)
 
 
 def is_native(plan: ReadPlan) -> bool:

@@ -28,6 +28,7 @@ from dlio_torch.data.engines.decoupled.lane_batches import LaneGroups
 from dlio_torch.data.engines.decoupled.open_files import Files
 from dlio_torch.data.engines.decoupled.reading_io import open_reading_mover, ring_depth
 from dlio_torch.data.engines.decoupled.streams import KeptGroups, PlannedBatches
+from dlio_torch.data.engines.decoupled.warm_blocks import WarmBlocks
 from dlio_torch.data.order.lanes_plan import LanesPlan
 from dlio_torch.data.order.orders import BatchProducer
 from dlio_torch.data.order.pipe_plan import PipePlan
@@ -40,7 +41,7 @@ from dlio_torch.native import NativeUnavailable
 from dlio_torch.native.extents import Mover
 from dlio_torch.native.read_core import ReadCore
 
-_GROUP_BYTES = 4 << 20  # small batches are made together up to this size
+_GROUP_BYTES = 6 << 20  # small batches are made together up to this size
 _FILLS = 4  # times that a group fills the queue of a ring, which runs empty at the end of a group
 _SHARES = 4  # groups of each worker at least, where there are enough batches
 _HINTED = 16  # groups of which the system is told on a cold cache, at most
@@ -110,9 +111,11 @@ class DecoupledEngine:
         self._files = Files(source.fmt, source.manifest, source.recorder, limit, held)
         self._direct = direct = source.fmt.config.direct_io
         self._planner = Planner(source.fmt.specs(), source.manifest, self._files, block=BLOCK if direct else 0)
-        # A mover that is given, and memory of a GPU, need Python's threads.
-        self._may_use_core = mover is None and config.read_to == "host" and source.preprocess is None
+        # A mover that is given, and memory of a GPU, need Python's threads; so do workers, which are told by another
+        # thread what the trainer has taken.
+        self._may_use_core = mover is None and config.read_to == "host" and source.preprocess is None and blocks is None
         self._core: ReadCore | None = None
+        self._warm: WarmBlocks | None = None
         mover = mover or open_reading_mover(config, direct=direct)
         self.blocks: BlockPool | DeviceBlocks
         self._reading: Reading | DeviceReading
@@ -121,9 +124,7 @@ class DecoupledEngine:
             self.blocks, self._reading = self._to_device(mover, limit)
         else:
             self._array = host_array
-            # All that are in use at once, up to the one that the trainer drops when it has the next.
-            kept = config.prefetch_bytes + 2 * int(max(self._group_bytes, self._batch_bytes))
-            self.blocks = blocks or Blocks(self._threads + 2, kept, pinned=config.pin_memory)
+            self.blocks = blocks or Blocks(self._threads + 2, config.prefetch_bytes, pinned=config.pin_memory)
             self._reading = Reading(mover, config.transfer_size, self._threads, source.recorder)
         self._epoch: Epoch | CoreEpoch | None = None
 
@@ -150,10 +151,8 @@ class DecoupledEngine:
         if self._source.preprocess is None:  # else the trainer would wait for the CPU work on batches behind
             each = max(1, int(min(self._group_bytes, config.prefetch_bytes // (self._threads + 1)) // size))
         groups = self._groups(epoch, step, each, size)
-        core = self._core_for(groups)
-        if core is not None:
-            assert isinstance(self._reading, Reading)
-            jobs = Jobs(core, self._reading, self._source.recorder, config.timeout_s)
+        jobs = self._jobs(groups, each * size)
+        if jobs is not None:
             self._epoch = CoreEpoch(groups, jobs, limit=config.prefetch_bytes, in_order=config.in_order)
             return self._epoch
         self._epoch = Epoch(
@@ -166,22 +165,40 @@ class DecoupledEngine:
         self._placement.place_threads(self._epoch.threads)
         return self._epoch
 
-    def _core_for(self, groups: BatchGroups) -> ReadCore | None:
-        """The read core, if it can read these groups."""
+    def _jobs(self, groups: BatchGroups, size: float) -> Jobs | None:
+        """Jobs of the read core, if it can read these groups of about ``size`` bytes."""
         if not self._may_use_core or type(groups) is not BatchGroups:
             return None
         plan = groups.first_plan()
         if plan is not None and not is_native(plan):
             return None
+        config = self._config
         if self._core is None:
             try:
                 block = BLOCK if self._direct else 0
-                self._core = ReadCore(self._threads, self._config.transfer_size, block, self._depth)
+                self._core = ReadCore(self._threads, config.transfer_size, block, self._depth)
             except NativeUnavailable:
                 self._may_use_core = False
                 return None
+            self._warm = None
             self._placement.place_numbered(self._core.thread_numbers)
-        return self._core
+        if isinstance(self.blocks, Blocks):
+            self._warm_up(self._core, self.blocks, int(max(size, 0 if plan is None else plan.size)))
+        assert isinstance(self._reading, Reading)
+        assert not isinstance(self.blocks, DeviceBlocks)
+        return Jobs(self._core, self._warm, self.blocks, self._reading, self._source.recorder, config.timeout_s)
+
+    def _warm_up(self, core: ReadCore, blocks: Blocks, size: int) -> None:
+        """Sees to blocks of at least ``size`` bytes."""
+        if self._warm is not None and self._warm.size >= size:
+            return
+        if self._warm is not None:
+            self._warm.retire()
+        if any(spec.variable for spec in self._source.fmt.specs()):
+            size += size // 4
+        # Those that are read ahead, the one that the trainer has, and the one that it drops when it has the next.
+        most = max(self._threads, self._config.prefetch_bytes // size) + 2
+        self._warm = WarmBlocks(core, blocks, size, most)
 
     def _groups(self, epoch: int, step: int, each: int, size: float) -> BatchGroups:
         plan, source = self._sampler, self._source
@@ -235,13 +252,13 @@ class DecoupledEngine:
     def _stop(self) -> None:
         if self._epoch is None:
             return
-        self._epoch.stop()
         if isinstance(self._epoch, CoreEpoch):
-            self._epoch = None
-            if self._core is not None and not self._core.cancel():
+            if not self._epoch.stop() and self._core is not None:
                 self._core.close()  # its threads end after their reads; others read the next epoch
                 self._core = None
+            self._epoch = None
             return
+        self._epoch.stop()
         end = time.monotonic() + _CLOSING_S
         for thread in self._epoch.threads:
             thread.join(max(0.0, end - time.monotonic()))

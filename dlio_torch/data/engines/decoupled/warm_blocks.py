@@ -1,0 +1,75 @@
+"""Memory blocks of a read core: a group gets the block that came back last when a thread begins to read it.
+
+A block that a group would get when it is planned lies idle until its turn comes, and is no longer in the cores' caches
+then.  Groups that are larger than blocks get memory of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Any
+
+import numpy as np
+
+from dlio_torch.data.engines.decoupled.block_pool import Blocks, Memory
+from dlio_torch.native.memory import address_of
+from dlio_torch.native.read_core import ReadCore
+
+
+class WarmBlocks:
+    """Blocks of equal size for the groups of a read core.
+
+    Args:
+        core: gives them to groups.
+        blocks: allocates them.
+        size: bytes of a block.
+        most: free blocks that are kept.
+
+    Attributes:
+        size: as given.
+    """
+
+    def __init__(self, core: ReadCore, blocks: Blocks, size: int, most: int) -> None:
+        self._core = core
+        self._blocks = blocks
+        self._most = most
+        self._pid = os.getpid()
+        self._retired = False
+        self._by_address: dict[int, Any] = {}
+        self._lent: dict[int, weakref.ref[Memory]] = {}
+        self.size = size
+
+    def reserve(self) -> None:
+        """Allocate a block if there are fewer than groups that will need one.
+
+        Raises:
+            RunFailed: there is not so much memory.
+        """
+        if self._core.spare() > 0:
+            return
+        block = self._blocks.allocate(self.size)
+        address = address_of(np.frombuffer(block, np.uint8))
+        self._by_address[address] = block
+        self._core.give(address)
+
+    def lend(self, address: int, size: int) -> Memory:
+        """The first ``size`` bytes of a block that a group has filled; it comes back when no view of it is left."""
+        memory = np.frombuffer(self._by_address[address], np.uint8, size)
+        self._lent[address] = weakref.ref(memory, lambda _: self.take_back(address))
+        return memory
+
+    def take_back(self, address: int) -> None:
+        """Take back a block; one that no group needs is freed if there are many."""
+        if os.getpid() != self._pid:  # a forked process drops views of it that it has inherited
+            return
+        self._lent.pop(address, None)
+        if self._retired or not self._core.is_open or self._core.spare() >= self._most:
+            del self._by_address[address]
+        else:
+            self._core.give(address)
+
+    def retire(self) -> None:
+        """Give the core no more blocks: others take their place.  No group is under way."""
+        self._retired = True
+        self._core.forget_blocks()
