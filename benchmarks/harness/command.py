@@ -27,6 +27,7 @@ from dlio_torch.errors import DlioError
 
 MEMBERS = (
     "loaders",
+    "direct_io",
     "placement",
     "peer_dlio",
     "hdf5_read",

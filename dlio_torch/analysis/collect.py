@@ -35,6 +35,8 @@ class RankResult:
         emulator: what spent the compute time.
         mpi_io: what was asked of MPI-IO, ``None`` where files were read by POSIX calls.
         staged: what was copied to storage of the node, epoch by epoch.
+        loader_io: what read the extents of the files, see
+            :func:`~dlio_torch.data.engines.decoupled.reading_io.effective_io`; ``None`` for other engines.
     """
 
     train: TrainResult
@@ -44,6 +46,7 @@ class RankResult:
     emulator: dict[str, Any]
     mpi_io: dict[str, Any] | None = None
     staged: Sequence[Staged] = ()
+    loader_io: dict[str, str | int | None] | None = None
 
 
 def collect(
@@ -51,6 +54,7 @@ def collect(
     ranks: Sequence[RankResult],
     *,
     reads_files: bool,
+    reads_by_calls: bool,
     device: bool,
     size: DataSize | None,
     prepared: Sequence[CachePreparation],
@@ -76,6 +80,7 @@ def collect(
         config: the resolved configuration.
         ranks: the results in the order of ranks.
         reads_files: whether batches came from files during the epochs.
+        reads_by_calls: whether they were read by calls, which the kernel counts; not by io_uring.
         device: whether the kernel counts the bytes that the data's device delivers.
         size: of the data, ``None`` where there are no files.
         prepared: what was done with the page cache, or only looked at, before epochs.
@@ -92,8 +97,9 @@ def collect(
     ]
     counters = [[epoch.io for epoch in result.epochs] for result in results]
     samples = sum(int(result.steps["samples"].sum()) for result in results)
-    rchar = _total(counters, "rchar") if reads_files else None
-    syscr = _total(counters, "syscr") if reads_files else None
+    counts_calls = reads_files and reads_by_calls
+    rchar = _total(counters, "rchar") if counts_calls else None
+    syscr = _total(counters, "syscr") if counts_calls else None
     extra: dict[str, Any] = {
         **about,
         "published_on": {
@@ -122,6 +128,7 @@ def collect(
         "order": _order(results),
         "order_comparable": comparable_settings(config, len(ranks)),
         "mpi_io": of_ranks([rank.mpi_io for rank in ranks]),
+        "loader_io": [rank.loader_io for rank in ranks],
         "verified_samples": samples if config.verify else None,
         "gpu": results[0].gpu,
         "copies_ahead": [result.copies_ahead for result in results],
@@ -142,9 +149,9 @@ def collect(
         ],
         "io": [
             {
-                "rchar": _total([epochs], "rchar") if reads_files else None,
+                "rchar": _total([epochs], "rchar") if counts_calls else None,
                 "read_bytes": _total([epochs], "read_bytes") if reads_files and device else None,
-                "from_device": from_device(counted) if reads_files and device and not maps_files(config) else None,
+                "from_device": from_device(counted) if counts_calls and device and not maps_files(config) else None,
                 "cached_share": prepared[0].cached_share if prepared else None,
             }
             for epochs, counted in zip(counters, counted_with, strict=True)

@@ -9,6 +9,9 @@ from typing import Any
 MOST_THREADS = 65536
 """Upper limit for processes or threads of a rank, which no system reaches: a larger number is a typing mistake."""
 
+MOST_IN_FLIGHT = 4096
+"""Upper limit for requests that a thread has in flight: more than a device takes at a time."""
+
 MOST_CHUNK_ROWS = 1 << 24
 """Upper limit for rows of a chunk, because a chunk of HDF5 is smaller than 4 GiB."""
 

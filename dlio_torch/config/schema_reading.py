@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from dlio_torch.config.extensions import ENGINES
-from dlio_torch.config.opt import LARGEST_CALL, MOST_THREADS, opt
+from dlio_torch.config.opt import LARGEST_CALL, MOST_IN_FLIGHT, MOST_THREADS, opt
 
 
 @dataclass(frozen=True)
@@ -167,6 +167,18 @@ class LoaderConfig:
         unit="B",
         minimum=1,
         maximum=LARGEST_CALL,
+    )
+    io: Literal["threads", "io_uring"] = opt(
+        "threads",
+        "engine=decoupled: system calls that read; threads: each reader thread makes one read call at a time; "
+        "io_uring: each reader thread has up to queue_depth requests in flight, or reads as with threads where the "
+        "system refuses io_uring",
+    )
+    queue_depth: int = opt(
+        32,
+        "with io=io_uring: maximum number of requests that each reader thread has in flight",
+        minimum=1,
+        maximum=MOST_IN_FLIGHT,
     )
     read_to: Literal["host", "device"] = opt(
         "host",

@@ -122,6 +122,7 @@ def plan(context: RunContext, prepared: PreparedRun) -> PlannedRun:
     from dlio_torch.preflight.feasibility import NodeRanks, check_duration, check_sample_shapes, resource_problem
     from dlio_torch.preflight.mpi_io import connect_mpi_ranks
     from dlio_torch.preflight.staging_folder import check_staging_folder
+    from dlio_torch.preflight.uring_reads import uring_lines
     from dlio_torch.train.to_device import needs_gpu, pageable_copies
 
     config, manifests, fmt, comm = prepared.config, prepared.manifests, context.format, context.comm
@@ -129,7 +130,8 @@ def plan(context: RunContext, prepared: PreparedRun) -> PlannedRun:
     mpi_ranks = connect_mpi_ranks(config, fmt, comm)
     needs_gpu(config)
     check_device_decoder(config, fmt, comm.local_rank)
-    for line in filter(None, (pageable_copies(config), check_device_reads(config, fmt, manifests))):
+    remarks = (pageable_copies(config), check_device_reads(config, fmt, manifests), *uring_lines(config))
+    for line in filter(None, remarks):
         context.note(line)
     order = plan_order(config, fmt, manifests, comm.rank, comm.world_size)
     if line := left_over(config, manifests["train"], order.train, comm.world_size):

@@ -35,11 +35,14 @@ def write_summary(context: RunContext, trained: TrainedRun, ranks: list[RankResu
     config = written.planned.prepared.config
     # The kernel does not count the bytes that cuFile reads.
     counted = context.format.needs_files and config.loader.read_to == "host"
+    # Nor those that io_uring reads, but bytes of devices are counted.
+    by_calls = not any(rank.loader_io is not None and rank.loader_io["by"] == "io_uring" for rank in ranks)
     in_memory = config.loader.in_memory or config.loader.replay in ("samples", "batches")
     summary = collect(
         config,
         ranks,
         reads_files=counted and not in_memory,
+        reads_by_calls=by_calls,
         device=counts_device(written.mount),
         size=cache.size if cache is not None else None,
         prepared=cache.prepared if cache is not None else (),
@@ -47,7 +50,7 @@ def write_summary(context: RunContext, trained: TrainedRun, ranks: list[RankResu
     )
     summary["cache"] = None
     if cache is not None:
-        epochs = [] if in_memory or not counted else summary["epochs"]
+        epochs = [] if in_memory or not counted or not by_calls else summary["epochs"]
         can_read_direct = context.format.reads_direct
         summary["cache"] = cache_summary(
             config, cache.goal, cache.size, cache.prepared, epochs, written.mount, can_read_direct=can_read_direct

@@ -16,6 +16,8 @@ from dlio_torch.compute.calibrate import Calibration
 from dlio_torch.compute.emulate import make_emulator
 from dlio_torch.data.dataset.verification import check_counts
 from dlio_torch.data.engines.assemble import Loaders, assemble
+from dlio_torch.data.engines.decoupled.reading_io import effective_io
+from dlio_torch.data.engines.registry import facts
 from dlio_torch.data.order.pipe_plan import Plan
 from dlio_torch.data.workers.placement import place_trainer
 from dlio_torch.execution.cleanup import Cleanup
@@ -91,7 +93,10 @@ def train_rank(
         planned.mpi_ranks.close()  # a collective call, so it is left out after a failure
         mpi_io = asdict(planned.mpi_ranks.figures)
     staged = data.stager.done if data.stager is not None else []
-    return RankResult(result, loaders.load_s, loaders.load_bytes, load_io, emulator.describe(), mpi_io, staged)
+    loader_io = effective_io(config.loader) if facts(config.loader.engine).reads_ranges else None
+    return RankResult(
+        result, loaders.load_s, loaders.load_bytes, load_io, emulator.describe(), mpi_io, staged, loader_io
+    )
 
 
 def _with_decoding(stages: Stages, gpu: torch.device, decoder: DeviceDecoder) -> Stages:

@@ -29,14 +29,32 @@ static int has_targets(struct reader *reader, int64_t count)
     return 1;
 }
 
+/* As fill_extents, by the ring of this thread. */
+static int64_t fill_by_ring(struct reader *reader, const struct settings *settings, int64_t count, int64_t request,
+                            int64_t *failed)
+{
+    if (reader->ring == NULL) {
+        int error = uring_open((uint32_t)settings->depth, &reader->ring);
+        if (error != 0)
+            return error;
+    }
+    if (settings->block == 0)
+        return uring_read_extents(reader->ring, count, reader->descriptors, reader->offsets, reader->lengths,
+                                  reader->to, request, failed);
+    return uring_read_direct(reader->ring, count, reader->descriptors, reader->offsets, reader->lengths, reader->to,
+                             request, settings->block, failed);
+}
+
 /* Fill `count` extents of the reader's arrays: where a request to the system is made. */
 static int64_t fill_extents(struct reader *reader, const struct settings *settings, int64_t count, int64_t *failed)
 {
-    if (settings->block == 0)
-        return read_extents(count, reader->descriptors, reader->offsets, reader->lengths, reader->to, settings->request,
-                            failed);
-    int64_t block = settings->block, request = settings->request / block * block;
-    request = request < block ? block : request;
+    int64_t block = settings->block, request = settings->request;
+    if (block > 0)
+        request = request < block ? block : request / block * block;
+    if (settings->depth > 0)
+        return fill_by_ring(reader, settings, count, request, failed);
+    if (block == 0)
+        return read_extents(count, reader->descriptors, reader->offsets, reader->lengths, reader->to, request, failed);
     if (!has_room(&reader->aside, request + 2 * block))
         return ENOMEM;
     return read_direct(count, reader->descriptors, reader->offsets, reader->lengths, reader->to, request, block,
@@ -217,6 +235,7 @@ static void free_reader(struct reader *reader)
         free(reader->learned[i]);
     if (reader->has_decoder)
         chunk_decoder_close(&reader->decoder);
+    uring_close(reader->ring);
     free(reader->to);
     free(reader->scratch.data);
     free(reader->aside.data);

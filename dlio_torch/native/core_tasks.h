@@ -10,6 +10,7 @@
 #include "read_direct.h"
 #include "read_extents.h"
 #include "read_records.h"
+#include "uring.h"
 
 enum task_kind { TASK_EXTENTS, TASK_COPIES, TASK_RECORDS, TASK_CHUNKS };
 enum { PART_ITEMS = 1024, LEARNED = 4 };
@@ -44,6 +45,7 @@ struct settings {
     int64_t request;    /* most bytes of a request */
     int64_t part_bytes; /* of a part, about */
     int64_t block;      /* of direct reads, a power of two; 0: through the page cache */
+    int64_t depth;      /* requests in flight of the ring of a thread; 0: read calls, one after the other */
 };
 
 struct portion {
@@ -72,6 +74,7 @@ struct reader {
     int64_t layouts[LEARNED], next;
     struct chunk_decoder decoder;
     int has_decoder;
+    struct uring *ring; /* opened by the thread when it first reads */
 };
 
 /* Bytes of work of an item: to inflate a chunk takes longer than to read it. */
@@ -84,6 +87,13 @@ static int64_t weight(const struct task *task, int64_t item)
     return size > length ? size : length;
 }
 
+/* Bytes of a part of a task, about: a ring runs empty at the end of each part that it reads. */
+static int64_t part_room(const struct task *task, const struct settings *settings)
+{
+    int64_t in_flight = task->kind == TASK_EXTENTS ? settings->depth * settings->request : 0;
+    return in_flight > settings->part_bytes ? in_flight : settings->part_bytes;
+}
+
 /* The next part of a task, from byte `*done` of item `*item` on, which become those behind the part. */
 static struct portion next_part(const struct task *task, uint64_t base, const struct settings *settings, int64_t *item,
                              int64_t *done)
@@ -91,7 +101,7 @@ static struct portion next_part(const struct task *task, uint64_t base, const st
     struct portion part = {task, base, *item, *item, *done, 0, 0};
     int may_cut = task->kind == TASK_COPIES || (task->kind == TASK_EXTENTS && task->sizes == NULL);
     while (part.high < task->count && part.high - part.low < PART_ITEMS) {
-        int64_t left = weight(task, part.high) - *done, room = settings->part_bytes - part.bytes;
+        int64_t left = weight(task, part.high) - *done, room = part_room(task, settings) - part.bytes;
         if (left > room && part.high > part.low)
             break;
         if (left > room + room / 4 && may_cut) { /* a large one alone */

@@ -197,13 +197,13 @@ int64_t dlio_core_close(struct core *core, double seconds)
 }
 
 /* A pool of `threads` threads; NULL, with errno, where there cannot be so many.  `settings` are int64: most bytes of a
- * request, bytes of a part, bytes of a block of direct reads or 0. */
+ * request, bytes of a part, bytes of a block of direct reads or 0, requests in flight of a thread's ring or 0. */
 struct core *dlio_core_open(int64_t threads, const int64_t *settings)
 {
     struct core *core = calloc(1, sizeof *core + (size_t)threads * sizeof *core->thread);
     if (core == NULL)
         return NULL;
-    core->settings = (struct settings){settings[0], settings[1], settings[2]};
+    core->settings = (struct settings){settings[0], settings[1], settings[2], settings[3]};
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);

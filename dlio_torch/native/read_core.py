@@ -68,6 +68,7 @@ class ReadCore:
         threads: how many.
         request: most bytes of a read request.
         block: bytes of a block of direct reads, a power of two; 0: files are read through the page cache.
+        depth: requests in flight of the ring of each thread, by io_uring; 0: threads read by read calls.
 
     Attributes:
         implementation: the C file, for reports.
@@ -78,7 +79,7 @@ class ReadCore:
         OSError: the system starts no more threads.
     """
 
-    def __init__(self, threads: int, request: int, block: int = 0) -> None:
+    def __init__(self, threads: int, request: int, block: int = 0, depth: int = 0) -> None:
         _, file = native.open_library("read_core")
         self.implementation = f"read_core.c, {file.origin}"
         self._functions = _Functions(file.path)
@@ -88,7 +89,7 @@ class ReadCore:
         self._kept: dict[int, Any] = {}  # objects whose memory jobs use
         self.calls = 0
         part = request if request >= _PART_BYTES else _PART_BYTES // request * request
-        settings = np.array([request, part, block], np.int64)
+        settings = np.array([request, part, block, depth], np.int64)
         self._core: int | None = self._functions.open(threads, address_of(settings))
         if not self._core:
             error = ctypes.get_errno()

@@ -5,42 +5,11 @@
  * know whether there is one.
  */
 
+#include "extent_list.h"
+
 #include <errno.h>
-#include <limits.h>
-#include <stdint.h>
-#include <string.h>
 #include <sys/types.h>
-#include <sys/uio.h>
 #include <unistd.h>
-
-#ifndef IOV_MAX
-#define IOV_MAX 1024
-#endif
-
-/* Fill `parts` with what one request takes, from byte `done` of extent `first` on; returns their number. */
-static int gather(int64_t first, int64_t done, int64_t count, const int32_t *descriptors, const int64_t *offsets,
-                  const int64_t *lengths, const uint64_t *addresses, int64_t request, struct iovec *parts)
-{
-    int used = 0;
-    for (int64_t i = first; i < count && request > 0; i++, done = 0) {
-        if (i > first && (descriptors[i] != descriptors[i - 1] || offsets[i] != offsets[i - 1] + lengths[i - 1]))
-            break;
-        int64_t left = lengths[i] - done;
-        size_t taken = (size_t)(left < request ? left : request);
-        char *to = (char *)(uintptr_t)addresses[i] + done;
-        if (taken == 0)
-            continue;
-        if (used > 0 && (char *)parts[used - 1].iov_base + parts[used - 1].iov_len == to) {
-            parts[used - 1].iov_len += taken;
-        } else {
-            if (used == IOV_MAX)
-                break;
-            parts[used++] = (struct iovec){to, taken};
-        }
-        request -= (int64_t)taken;
-    }
-    return used;
-}
 
 /* Reads the cached beginning of a request; -1: its first byte is not cached, or the system does not tell. */
 static ssize_t cached(int descriptor, const struct iovec *parts, int used, off_t at)
@@ -59,44 +28,31 @@ static ssize_t cached(int descriptor, const struct iovec *parts, int used, off_t
 static int64_t read_extents(int64_t count, const int32_t *descriptors, const int64_t *offsets, const int64_t *lengths,
                             const uint64_t *addresses, int64_t request, int64_t *failed)
 {
+    struct extent_list list = {count, descriptors, offsets, lengths, addresses};
+    struct extent_cursor at = {0, 0};
     struct iovec parts[IOV_MAX];
-    int64_t i = 0, done = 0; /* extent, and bytes of it that are read */
-    int warm = 1;            /* all that was read so far was in the page cache */
-    for (;;) {
-        while (i < count && done == lengths[i]) {
-            i++;
-            done = 0;
-        }
-        if (i == count)
-            return 0;
-        int used = gather(i, done, count, descriptors, offsets, lengths, addresses, request, parts);
-        off_t at = (off_t)(offsets[i] + done);
-        ssize_t got = warm ? cached(descriptors[i], parts, used, at) : -1;
+    int warm = 1; /* all that was read so far was in the page cache */
+    while (skip_done(&list, &at)) {
+        int used = plan_extents(&list, at, request, parts), descriptor = descriptors[at.extent];
+        off_t offset = (off_t)file_offset(&list, at);
+        ssize_t got = warm ? cached(descriptor, parts, used, offset) : -1;
         if (warm && got <= 0) {
             warm = 0;
             failed[2] = 1;
         }
         if (got <= 0)
-            got = used == 1 ? pread(descriptors[i], parts[0].iov_base, parts[0].iov_len, at)
-                            : preadv(descriptors[i], parts, used, at);
+            got = used == 1 ? pread(descriptor, parts[0].iov_base, parts[0].iov_len, offset)
+                            : preadv(descriptor, parts, used, offset);
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0) {
-            failed[0] = i;
-            failed[1] = done;
+            failed[0] = at.extent;
+            failed[1] = at.done;
             return got < 0 ? errno : -1;
         }
-        while (got > 0) {
-            int64_t left = lengths[i] - done;
-            if (got < left) {
-                done += got;
-                break;
-            }
-            got -= left;
-            i++;
-            done = 0;
-        }
+        pass_bytes(&list, &at, got);
     }
+    return 0;
 }
 
 /* Copy `count` extents of memory, each of `lengths[i]` bytes. */

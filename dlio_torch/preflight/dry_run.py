@@ -39,6 +39,7 @@ from dlio_torch.preflight.feasibility import (
     resource_problem,
 )
 from dlio_torch.preflight.mpi_io import check_mpi_io
+from dlio_torch.preflight.uring_reads import uring_lines
 from dlio_torch.report.checkpoint_plan_text import checkpoint_plan_lines, undue_line
 from dlio_torch.report.data_text import data_lines
 from dlio_torch.report.job_text import job_lines
@@ -114,6 +115,8 @@ def _training(config: Config, fmt: Format, sampler: Plan, world_size: int, sourc
     )
     if fmt.needs_files:
         yield _page_cache(config)
+    if config.loader.io == "io_uring":
+        yield f"io: io_uring, up to {counted(config.loader.queue_depth, 'request')} in flight per reader thread"
     yield from job_lines(config, world_size)
     yield _checkpoints(config, steps, world_size, sources)
     yield from _job_checkpoint(config, steps)
@@ -172,6 +175,7 @@ def _problems(
         reduces = True
     if (line := crowded_cores(config, 1, sources)) is not None:
         yield line
+    yield from uring_lines(config)
     demand = engines.facts(config.loader.engine).demand(config.loader)
     yield from placement_lines(config, plan_placement(config, demand, LocalRank(launch.local_rank)))
     problems.append(resource_problem(config, fmt, sampler, sources, reduces=reduces, ranks=_node_ranks(launch)))

@@ -17,6 +17,7 @@ from dlio_torch.report.checkpoint_text import checkpoint_rows
 from dlio_torch.report.expect import ExpectRow, figure_text
 from dlio_torch.report.goodput_text import goodput_rows
 from dlio_torch.report.io_text import draw_io
+from dlio_torch.report.loader_io_text import loader_io_rows
 from dlio_torch.report.mpiio_text import mpiio_text
 from dlio_torch.report.ranks_text import horovod_text
 from dlio_torch.report.run_verdict import BUSY, cache_state, level, verdict
@@ -166,6 +167,7 @@ def _rows(summary: Mapping[str, Any], *, verbose: bool) -> Iterator[tuple[str, s
     yield from workers_rows(summary, verbose=verbose)
     if summary.get("stage") is not None:
         yield "staged", stage_words(summary["stage"])
+    yield from loader_io_rows(summary)
     if summary.get("mpi_io") is not None:
         yield "MPI-IO", mpiio_text(summary["mpi_io"])
 

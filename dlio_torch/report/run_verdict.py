@@ -157,6 +157,8 @@ def _losses(summary: Mapping[str, Any]) -> dict[str, float]:
 def _source(summary: Mapping[str, Any]) -> str:
     io = summary["io"]
     if io["rchar_bytes"] is None:
+        if any(rank is not None and rank["by"] == "io_uring" for rank in summary.get("loader_io") or ()):
+            return "Storage or page cache"  # the kernel does not count what io_uring reads
         return "Memory"  # nothing is read from files during the steps
     share = io["device_read_share"]
     if share is None or share >= COLD:

@@ -1,5 +1,6 @@
 /* Runs jobs of all kinds through the read core, in memory of exactly the bytes that they fill, for the compiler's
- * sanitizers; and compares what comes with the file: `driver FILE`, which is written.  Prints the number of jobs.
+ * sanitizers; and compares what comes with the file: `driver FILE DEPTH`, which is written; DEPTH: of rings,
+ * 0: read calls.  Prints the number of jobs.
  */
 
 #define _GNU_SOURCE
@@ -170,13 +171,13 @@ static void run_cancelled(struct core *core, int descriptor)
 
 int main(int count, char **arguments)
 {
-    check(count == 2, "one file");
+    check(count == 3, "a file and a depth");
     for (int64_t i = 0; i < FILE_BYTES; i++)
         content[i] = (uint8_t)drawn(256);
     int descriptor = open(arguments[1], O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), jobs = 0;
     check(descriptor >= 0 && write(descriptor, content, FILE_BYTES) == FILE_BYTES, "the file cannot be written");
     for (int threads = 1; threads < 5; threads++) {
-        int64_t settings[3] = {1 << (10 + 2 * drawn(6)), 1 << 18, 0};
+        int64_t settings[4] = {1 << (10 + 2 * drawn(6)), 1 << 18, 0, atol(arguments[2])};
         struct core *core = dlio_core_open(threads, settings);
         check(core != NULL, "no threads");
         for (int round = 0; round < ROUNDS; round++) {

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 _PATIENCE_S = 30.0
@@ -40,7 +41,15 @@ def fio_version() -> str | None:
 
 
 def read_with_fio(
-    path: str, pattern: str, cached: str, request_bytes: int, threads: int, part: int, seconds: float
+    path: str,
+    pattern: str,
+    cached: str,
+    request_bytes: int,
+    threads: int,
+    part: int,
+    seconds: float,
+    *,
+    engine: Sequence[str] = ("psync",),
 ) -> ReadResult:
     """Read with fio.
 
@@ -52,12 +61,13 @@ def read_with_fio(
         threads: number of threads that read at once.
         part: bytes that each thread reads, a multiple of ``request_bytes``.
         seconds: longest time.
+        engine: fio's name of the system calls, such as ``io_uring``, and arguments that only it has.
 
     Raises:
         OSError: fio failed; the message says why.
     """
     command = [
-        "fio", "--name=limit", f"--filename={path}", "--readonly", "--ioengine=psync", "--thread",
+        "fio", "--name=limit", f"--filename={path}", "--readonly", f"--ioengine={engine[0]}", *engine[1:], "--thread",
         f"--rw={'read' if pattern == 'sequential' else 'randread'}", f"--bs={request_bytes}", f"--numjobs={threads}",
         f"--size={part}", f"--offset_increment={part}", f"--runtime={max(1, round(seconds * 1000))}ms",
         f"--direct={int(cached == 'direct')}", "--fadvise_hint=0", "--group_reporting", "--output-format=json",

@@ -15,6 +15,7 @@ import pytest
 from decoupled_data import LAYOUTS, assert_same, data_of, decoupled, faithful, outcome
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rings import needs_uring
 from straced import needs_strace, straced
 
 from dlio_torch.config.schema import DatasetConfig, FieldConfig, LoaderConfig
@@ -30,6 +31,7 @@ from dlio_torch.formats.core.codecs import decoded, fletcher32
 from dlio_torch.formats.core.layout_chunks import runs_of
 from dlio_torch.iotrace.recorder.spans import NULL
 from dlio_torch.native.extents import ExtentError, Mover, NativeMover, PythonMover, open_mover
+from dlio_torch.native.uring import UringMover
 
 ORDERS = ["sequential", "shuffled", "random_blocks", "strided"]
 
@@ -250,10 +252,15 @@ def test_a_user_block_is_refused(tmp_path: Path) -> None:
 # --- moving bytes ---------------------------------------------------------------------------------
 
 
-MOVERS: dict[str, Any] = {"native": NativeMover, "python": lambda: PythonMover("a test")}
+MOVERS: dict[str, Any] = {
+    "native": NativeMover,
+    "python": lambda: PythonMover("a test"),
+    "io_uring": lambda: UringMover(4),
+}
+NAMES = [pytest.param(name, marks=needs_uring) if name == "io_uring" else name for name in MOVERS]
 
 
-@pytest.fixture(params=MOVERS)
+@pytest.fixture(params=NAMES)
 def mover(request: pytest.FixtureRequest) -> Mover:
     made: Mover = MOVERS[request.param]()
     return made
@@ -265,7 +272,7 @@ def mover(request: pytest.FixtureRequest) -> Mover:
     together=st.booleans(),
     request_bytes=st.integers(1, 50),
 )
-@pytest.mark.parametrize("name", MOVERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_movers_read_what_lies_there(
     name: str, extents: list[tuple[int, int]], together: bool, request_bytes: int, tmp_path_factory: Any
 ) -> None:
@@ -330,7 +337,7 @@ with open("x", "rb", buffering=0) as file:
 
 
 @needs_strace
-@pytest.mark.parametrize("name", MOVERS)
+@pytest.mark.parametrize("name", ["native", "python"])
 def test_neighbours_become_one_request_up_to_the_transfer_size(name: str, tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()

@@ -27,6 +27,7 @@ from dlio_torch.data.engines.decoupled.group_plan import Planner, ReadPlan
 from dlio_torch.data.engines.decoupled.group_reader import Reading
 from dlio_torch.data.engines.decoupled.lane_batches import LaneGroups
 from dlio_torch.data.engines.decoupled.open_files import Files
+from dlio_torch.data.engines.decoupled.reading_io import open_reading_mover, ring_depth
 from dlio_torch.data.engines.decoupled.streams import KeptGroups, PlannedBatches
 from dlio_torch.data.engines.decoupled.warm_blocks import WarmBlocks
 from dlio_torch.data.order.lanes_plan import LanesPlan
@@ -38,11 +39,11 @@ from dlio_torch.data.workers.placement import UNPLACED, Placement
 from dlio_torch.formats.core.direct_file import BLOCK
 from dlio_torch.formats.core.format import Format
 from dlio_torch.native import NativeUnavailable
-from dlio_torch.native.direct import DirectMover
-from dlio_torch.native.extents import Mover, open_mover
+from dlio_torch.native.extents import Mover
 from dlio_torch.native.read_core import ReadCore
 
 _GROUP_BYTES = 6 << 20  # small batches are made together up to this size
+_FILLS = 4  # times that a group fills the queue of a ring, which runs empty at the end of a group
 _SHARES = 4  # groups of each worker at least, where there are enough batches
 _HINTED = 16  # groups of which the system is told on a cold cache, at most
 _CLOSING_S = 2.0
@@ -104,6 +105,9 @@ class DecoupledEngine:
             raise ValueError(f"the plan has {sampler.parts} parts, but {share[1]} workers share the batches")
         self._batch_bytes = _batch_bytes(source.fmt, sampler)
         self._threads = config.read_threads or THREADS
+        self._depth = ring_depth(config)
+        request = min(config.transfer_size, self._batch_bytes / sampler.batch_size)
+        self._group_bytes = max(_GROUP_BYTES, int(_FILLS * self._depth * request))
         # A stream is done with a file when the next one takes its place.
         held = sampler.interleave + self._threads if isinstance(sampler, StreamPlan) else None
         limit = config.max_open_files * self._threads
@@ -115,8 +119,7 @@ class DecoupledEngine:
         self._tail = tail
         self._core: ReadCore | None = None
         self._warm: WarmBlocks | None = None
-        mover = mover or open_mover()
-        mover = DirectMover(mover, BLOCK) if direct else mover
+        mover = mover or open_reading_mover(config, direct=direct)
         self.blocks: BlockPool | DeviceBlocks
         self._reading: Reading | DeviceReading
         if config.read_to == "device":
@@ -149,7 +152,7 @@ class DecoupledEngine:
         config, size = self._config, self._batch_bytes
         each = 1
         if self._source.preprocess is None:  # else the trainer would wait for the CPU work on batches behind
-            each = max(1, int(min(_GROUP_BYTES, config.prefetch_bytes // (self._threads + 1)) // size))
+            each = max(1, int(min(self._group_bytes, config.prefetch_bytes // (self._threads + 1)) // size))
         groups = self._groups(epoch, step, each, size)
         jobs = self._jobs(groups, each * size)
         if jobs is not None:
@@ -175,7 +178,8 @@ class DecoupledEngine:
         config = self._config
         if self._core is None:
             try:
-                self._core = ReadCore(self._threads, config.transfer_size, BLOCK if self._direct else 0)
+                block = BLOCK if self._direct else 0
+                self._core = ReadCore(self._threads, config.transfer_size, block, self._depth)
             except NativeUnavailable:
                 self._may_use_core = False
                 return None

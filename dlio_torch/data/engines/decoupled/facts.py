@@ -7,6 +7,7 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
+from dlio_torch.data.engines.decoupled.io_options import check_reading_io
 from dlio_torch.data.engines.facts import Demand, EngineFacts
 from dlio_torch.formats.core.call_text import call_text
 from dlio_torch.formats.core.facts import Axis, Call, Unused
@@ -30,6 +31,7 @@ _UNUSED = (
     Unused("access.lane_probe", "the engine knows the shapes of samples without a probe", (False,)),
 )
 _TRANSFERS = ("256KiB", "1MiB", "4MiB")
+_DEPTHS = (8, 32, 128)
 _BYTES_AHEAD = ("4MiB", "16MiB", "64MiB")
 
 
@@ -43,7 +45,7 @@ class DecoupledFacts(EngineFacts):
     main_thread: ClassVar[bool] = False
     worker_descriptors: ClassVar[int] = 6  # its memory and its event besides
     tensor_descriptors: ClassVar[bool] = False
-    own_options: ClassVar[tuple[str, ...]] = ("prefetch_bytes", "transfer_size", "read_to")
+    own_options: ClassVar[tuple[str, ...]] = ("prefetch_bytes", "transfer_size", "io", "queue_depth", "read_to")
 
     def demand(self, loader: LoaderConfig) -> Demand:
         keys = ("loader.prefetch_bytes",)
@@ -75,6 +77,7 @@ class DecoupledFacts(EngineFacts):
                 "set dataset.direct_io=false, or loader.engine=dataloader",
             )
         about.check_decoupled(config, fail)
+        check_reading_io(config, fail)
         if loader.read_to == "device":
             from dlio_torch.data.engines.decoupled.device_options import check_read_to_device
 
@@ -92,11 +95,14 @@ class DecoupledFacts(EngineFacts):
         counts = {1 << i for i in range(cores.bit_length()) if 1 << i <= cores}
         # Reading waits, more than it works.
         threads = {*counts, max(1, cores), 2 * cores, loader.read_threads or THREADS}
-        return (
+        axes: list[Axis] = [
             ("loader.read_threads", tuple(map(str, sorted(threads)))),
             ("loader.transfer_size", sizes(_TRANSFERS, loader.transfer_size)),
             ("loader.prefetch_bytes", sizes(_BYTES_AHEAD, loader.prefetch_bytes)),
-        )
+        ]
+        if loader.io == "io_uring":
+            axes.append(("loader.queue_depth", tuple(map(str, sorted({*_DEPTHS, loader.queue_depth})))))
+        return axes
 
     def call(self, config: Config) -> Call:
         defaults = type(config.loader)()

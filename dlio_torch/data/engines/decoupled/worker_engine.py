@@ -31,7 +31,6 @@ from dlio_torch.data.order.pipe_plan import PipePlan, round_robin
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.workers.exits import WorkerLimits
 from dlio_torch.data.workers.placement import UNPLACED, Placement
-from dlio_torch.native.extents import open_mover
 
 
 class WorkersEngine:
@@ -55,7 +54,8 @@ class WorkersEngine:
     ) -> None:
         limits = limits or worker_limits(config)
         self._plan = sampler if isinstance(sampler, PipePlan) and config.in_order else None
-        open_mover()  # compiled, where it must be, before all workers want it
+        # Compiled, where it must be, before all workers want it.
+        open_reading_mover(config, direct=source.fmt.config.direct_io)
         self._shared = SharedMemory(config.num_workers)
         self._regions = [self._shared.region(worker) for worker in range(config.num_workers)]
         self._inboxes = [Inbox(region, pinned=config.pin_memory) for region in self._regions]

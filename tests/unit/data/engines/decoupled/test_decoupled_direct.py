@@ -15,6 +15,7 @@ import pytest
 import torch
 from data_files import config_of, epoch_of, make, numbers
 from decoupled_data import LAYOUTS, decoupled, faithful
+from rings import needs_uring
 
 from dlio_torch import native
 from dlio_torch.config.compose import compose
@@ -30,7 +31,8 @@ from dlio_torch.formats.core.direct_file import BLOCK, open_direct
 from dlio_torch.formats.core.format import Format
 from dlio_torch.iotrace.recorder.spans import NULL
 from dlio_torch.native.direct import DirectMover
-from dlio_torch.native.extents import ExtentError, open_mover
+from dlio_torch.native.extents import ExtentError, Mover, open_mover
+from dlio_torch.native.uring import UringMover
 
 SIZE = 10 * BLOCK + 77
 
@@ -49,8 +51,10 @@ def content(tmp_path: Path) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
     os.close(descriptor)
 
 
-@pytest.fixture(params=["native", "python"])
-def mover(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> DirectMover:
+@pytest.fixture(params=["native", "python", pytest.param("io_uring", marks=needs_uring)])
+def mover(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Mover:
+    if request.param == "io_uring":
+        return UringMover(3, BLOCK)
     if request.param == "python":
 
         def unavailable(name: str) -> None:
@@ -64,7 +68,7 @@ def arrays(*columns: Any) -> list[Any]:
     return [np.array(column, kind) for column, kind in zip(columns, ("i4", "i8", "i8", "i8"), strict=True)]
 
 
-def filled(mover: DirectMover, descriptor: int, extents: list[tuple[int, int, int]], request: int) -> Any:
+def filled(mover: Mover, descriptor: int, extents: list[tuple[int, int, int]], request: int) -> Any:
     """Memory with extents (offset, length, where) of the file."""
     memory = np.frombuffer(mmap.mmap(-1, 4 * SIZE), np.uint8)
     base = memory.__array_interface__["data"][0]
@@ -73,7 +77,7 @@ def filled(mover: DirectMover, descriptor: int, extents: list[tuple[int, int, in
     return memory
 
 
-def test_any_extents_come_to_their_addresses(mover: DirectMover, content: tuple[int, Any]) -> None:
+def test_any_extents_come_to_their_addresses(mover: Mover, content: tuple[int, Any]) -> None:
     descriptor, made = content
     rng = np.random.default_rng(2)
     for trial in range(60):
@@ -92,7 +96,7 @@ def test_any_extents_come_to_their_addresses(mover: DirectMover, content: tuple[
         assert np.array_equal(memory, want)
 
 
-def test_the_end_of_the_file_is_found(mover: DirectMover, content: tuple[int, Any]) -> None:
+def test_the_end_of_the_file_is_found(mover: Mover, content: tuple[int, Any]) -> None:
     for offset, length in ((SIZE - 10, 20), (SIZE - 3 * BLOCK, 4 * BLOCK), (SIZE + 5, 1), (SIZE + BLOCK, 1)):
         with pytest.raises(ExtentError) as caught:
             filled(mover, content[0], [(0, 5, 0), (offset, length, 7)], BLOCK)
@@ -100,7 +104,7 @@ def test_the_end_of_the_file_is_found(mover: DirectMover, content: tuple[int, An
         assert caught.value.got == max(0, SIZE - offset)
 
 
-def test_what_the_system_says_is_passed_on(mover: DirectMover) -> None:
+def test_what_the_system_says_is_passed_on(mover: Mover) -> None:
     with pytest.raises(ExtentError) as caught:
         filled(mover, -1, [(0, 5, 0)], BLOCK)
     assert caught.value.errno == errno.EBADF
@@ -120,16 +124,20 @@ def device_bytes() -> int:
     return int(fields["read_bytes"])
 
 
+IOS = ["threads", pytest.param("io_uring", marks=needs_uring)]
+
+
+@pytest.mark.parametrize("io", IOS)
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("layout", ["npy", "npz", "npy, one a file", "binary, no index"])
 def test_batches_are_those_of_the_library_and_come_from_the_device(
-    layout: str, workers: int, tmp_path: Path, content: tuple[int, Any]
+    layout: str, workers: int, io: str, tmp_path: Path, content: tuple[int, Any]
 ) -> None:
     each, dataset = LAYOUTS[layout]
     fmt, manifest = direct_data(tmp_path / "data", 21 // each, each, **dataset)
     sampler = BatchSampler(SamplerSpec(batch_size=2, order="shuffled", seed=3), num_samples=21)
     options = {"multiprocessing_context": "fork", "num_workers": workers} if workers else {}
-    loader = decoupled(fmt, manifest, sampler, transfer_size=BLOCK, **options)
+    loader = decoupled(fmt, manifest, sampler, transfer_size=BLOCK, io=io, **options)
     for epoch in range(2):
         want, before = epoch_of(faithful(fmt, manifest, sampler), epoch), device_bytes()
         got, there = epoch_of(loader, epoch), device_bytes()

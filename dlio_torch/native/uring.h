@@ -1,0 +1,460 @@
+/* Reads of extents by io_uring, many requests in flight: raw system calls, one ring for each thread.
+ *
+ * A ring belongs to the thread that opened it.  Requests are the same as those of read_extents.c and read_direct.c;
+ * they are submitted in the order of the list, as many at a time as there is room for, and reaped as they come.
+ */
+
+#ifndef DLIO_URING_H
+#define DLIO_URING_H
+
+#include "extent_list.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#if __has_include(<linux/io_uring.h>)
+#include <linux/io_uring.h>
+#endif
+
+struct uring;
+
+#ifdef IORING_FEAT_RW_CUR_POS /* the headers are of Linux 5.6 or newer */
+
+/* Flags of newer systems than the headers that this is compiled with. */
+#define URING_COOP_TASKRUN (1U << 8)   /* Linux 5.19: no interrupt of the thread when a request completes */
+#define URING_SINGLE_ISSUER (1U << 12) /* Linux 6.0 */
+#define URING_DEFER_TASKRUN (1U << 13) /* Linux 6.1: completions are worked off when the thread asks for them */
+
+/* A request in flight: what is left of it begins at `at`. */
+struct uring_slot {
+    struct extent_cursor at;
+    int64_t left;  /* plain: bytes */
+    int64_t count; /* direct: extents of the list before this one */
+    int64_t limit; /* direct: byte of the file behind it */
+    int used;
+    struct iovec *parts;
+    char *aside;
+    struct direct_request direct;
+};
+
+enum { URING_HUGE = 2 << 20 }; /* bytes of a huge page */
+
+struct uring {
+    int fd;
+    uint32_t depth;
+    _Atomic uint32_t *sq_tail, *cq_head, *cq_tail;
+    uint32_t sq_mask, cq_mask;
+    uint32_t queued, flying; /* requests that are not submitted yet, and that are not reaped yet, the first included */
+    struct io_uring_sqe *sqes;
+    struct io_uring_cqe *cqes;
+    struct uring_slot *slots;
+    uint32_t *free; /* numbers of slots, the first `free_count` of which are not in flight */
+    uint32_t free_count;
+    void *rings, *vectors, *aside;
+    size_t rings_size, sqes_size, vectors_size, aside_size, aside_each;
+    long calls; /* of io_uring_enter */
+};
+
+static inline void *uring_memory(size_t size)
+{
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+static inline void uring_unmap(void *memory, size_t size)
+{
+    if (memory != NULL)
+        munmap(memory, size);
+}
+
+/* Close a ring that has nothing in flight. */
+static void uring_close(struct uring *ring)
+{
+    if (ring == NULL)
+        return;
+    uring_unmap(ring->rings, ring->rings_size);
+    uring_unmap(ring->sqes, ring->sqes_size);
+    uring_unmap(ring->vectors, ring->vectors_size);
+    uring_unmap(ring->aside, ring->aside_size);
+    if (ring->fd >= 0)
+        close(ring->fd);
+    free(ring->slots);
+    free(ring->free);
+    free(ring);
+}
+
+/* The descriptor of a ring with the flags that cost least on this system, or -1. */
+static int uring_setup(uint32_t depth, struct io_uring_params *params)
+{
+    static const uint32_t flags[] = {URING_SINGLE_ISSUER | URING_DEFER_TASKRUN, URING_COOP_TASKRUN, 0};
+    for (int i = 0; i < 3; i++) {
+        *params = (struct io_uring_params){.flags = flags[i] | IORING_SETUP_CLAMP};
+        int fd = (int)syscall(SYS_io_uring_setup, depth, params);
+        if (fd >= 0 || errno != EINVAL)
+            return fd;
+    }
+    return -1;
+}
+
+static int uring_map(struct uring *ring, const struct io_uring_params *params)
+{
+    size_t sq_size = params->sq_off.array + params->sq_entries * sizeof(uint32_t);
+    size_t cq_size = params->cq_off.cqes + params->cq_entries * sizeof(struct io_uring_cqe);
+    ring->rings_size = sq_size > cq_size ? sq_size : cq_size;
+    ring->sqes_size = params->sq_entries * sizeof(struct io_uring_sqe);
+    char *rings = mmap(NULL, ring->rings_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, ring->fd,
+                       IORING_OFF_SQ_RING);
+    if (rings == MAP_FAILED)
+        return -1;
+    ring->rings = rings;
+    void *sqes = mmap(NULL, ring->sqes_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, ring->fd,
+                      IORING_OFF_SQES);
+    if (sqes == MAP_FAILED)
+        return -1;
+    ring->sqes = sqes;
+    /* A process that this one forks has no use for them. */
+    madvise(rings, ring->rings_size, MADV_DONTFORK);
+    madvise(sqes, ring->sqes_size, MADV_DONTFORK);
+    ring->sq_tail = (_Atomic uint32_t *)(rings + params->sq_off.tail);
+    ring->sq_mask = *(uint32_t *)(rings + params->sq_off.ring_mask);
+    ring->cq_head = (_Atomic uint32_t *)(rings + params->cq_off.head);
+    ring->cq_tail = (_Atomic uint32_t *)(rings + params->cq_off.tail);
+    ring->cq_mask = *(uint32_t *)(rings + params->cq_off.ring_mask);
+    ring->cqes = (struct io_uring_cqe *)(rings + params->cq_off.cqes);
+    uint32_t *array = (uint32_t *)(rings + params->sq_off.array);
+    for (uint32_t i = 0; i < params->sq_entries; i++)
+        array[i] = i;
+    return 0;
+}
+
+static int uring_make_slots(struct uring *ring)
+{
+    uint32_t depth = ring->depth;
+    ring->slots = calloc(depth, sizeof *ring->slots);
+    ring->free = calloc(depth, sizeof *ring->free);
+    ring->vectors_size = depth * IOV_MAX * sizeof(struct iovec); /* most of it is never touched */
+    ring->vectors = uring_memory(ring->vectors_size);
+    if (ring->slots == NULL || ring->free == NULL || ring->vectors == NULL) {
+        errno = ENOMEM;
+        return -1;
+    }
+    for (uint32_t i = 0; i < depth; i++) {
+        ring->slots[i].parts = (struct iovec *)ring->vectors + (size_t)i * IOV_MAX;
+        ring->free[i] = depth - 1 - i;
+    }
+    ring->free_count = depth;
+    return 0;
+}
+
+/* Open a ring for at most `depth` requests in flight, for the calling thread; returns 0 or the errno.
+ * EOPNOTSUPP: this Linux is older than 5.6, whose io_uring cannot read to plain memory. */
+static int uring_open(uint32_t depth, struct uring **opened)
+{
+    struct io_uring_params params;
+    *opened = NULL;
+    struct uring *ring = calloc(1, sizeof *ring);
+    if (ring == NULL)
+        return ENOMEM;
+    ring->fd = uring_setup(depth, &params);
+    int good = ring->fd >= 0;
+    if (good && (params.features & (IORING_FEAT_SINGLE_MMAP | IORING_FEAT_RW_CUR_POS)) !=
+                    (IORING_FEAT_SINGLE_MMAP | IORING_FEAT_RW_CUR_POS)) {
+        errno = EOPNOTSUPP;
+        good = 0;
+    }
+    if (good) {
+        ring->depth = depth < params.sq_entries ? depth : params.sq_entries;
+        good = uring_map(ring, &params) == 0 && uring_make_slots(ring) == 0;
+    }
+    if (!good) {
+        int error = errno;
+        uring_close(ring);
+        return error;
+    }
+    *opened = ring;
+    return 0;
+}
+
+/* Give each slot `each` bytes of memory for blocks that are read aside; returns 0 or the errno.
+ * The memory is of huge pages where the system has some: for each request all of its pages are pinned. */
+static int uring_make_aside(struct uring *ring, size_t each)
+{
+    if (ring->aside_each < each) {
+        uring_unmap(ring->aside, ring->aside_size);
+        ring->aside_each = 0;
+        ring->aside_size = (each * ring->depth / URING_HUGE + 2) * URING_HUGE;
+        ring->aside = uring_memory(ring->aside_size);
+        if (ring->aside == NULL)
+            return ENOMEM;
+        madvise(ring->aside, ring->aside_size, MADV_HUGEPAGE);
+        ring->aside_each = each;
+    }
+    char *first = (char *)(((uintptr_t)ring->aside + URING_HUGE - 1) / URING_HUGE * URING_HUGE);
+    for (uint32_t i = 0; i < ring->depth; i++)
+        ring->slots[i].aside = first + i * ring->aside_each;
+    return 0;
+}
+
+/* Bytes of memory that a direct request of a list needs aside, at most. */
+static size_t uring_aside_bytes(const struct extent_list *list, int64_t request, int64_t block)
+{
+    int64_t longest = 0, begin = 0, end = 0; /* of extents that may become one request */
+    for (int64_t i = 0; i < list->count; i++) {
+        if (i == 0 || list->descriptors[i] != list->descriptors[i - 1] || list->offsets[i] < begin ||
+            list->offsets[i] > ((end + block - 1) & ~(block - 1)))
+            begin = end = list->offsets[i];
+        end = larger(end, list->offsets[i] + list->lengths[i]);
+        longest = larger(longest, end - begin);
+    }
+    return (size_t)(smaller(request, (longest + block - 1) & ~(block - 1)) + 2 * block);
+}
+
+/* Reads of a list by a ring. */
+struct uring_reading {
+    struct uring *ring;
+    const struct extent_list *list;
+    int64_t request, block;    /* block 0: through the page cache */
+    struct extent_cursor next; /* what is not requested yet */
+    int64_t error;             /* errno, or -1: a file ends too early */
+    struct extent_cursor bad;  /* first that could not be read, in the order of the list */
+};
+
+/* Whether what is read from a cursor on comes before the first error in the list. */
+static int uring_needs(const struct uring_reading *reading, struct extent_cursor at)
+{
+    return reading->error == 0 || at.extent < reading->bad.extent ||
+           (at.extent == reading->bad.extent && at.done < reading->bad.done);
+}
+
+static void uring_fail(struct uring_reading *reading, struct extent_cursor at, int64_t error)
+{
+    if (uring_needs(reading, at)) {
+        reading->error = error;
+        reading->bad = at;
+    }
+}
+
+/* Queue the request of a slot, from its cursor on. */
+static void uring_queue(struct uring_reading *reading, uint32_t number, uint8_t flags)
+{
+    struct uring *ring = reading->ring;
+    struct uring_slot *slot = &ring->slots[number];
+    const struct iovec *parts = slot->parts;
+    int64_t offset = file_offset(reading->list, slot->at);
+    if (reading->block > 0) {
+        struct extent_list part = *reading->list;
+        part.count = slot->count;
+        plan_direct(&part, slot->at, reading->request, reading->block, slot->limit, slot->aside, &slot->direct);
+        parts = slot->direct.parts;
+        slot->used = slot->direct.used;
+        offset = slot->direct.low;
+    } else {
+        slot->used = plan_extents(reading->list, slot->at, slot->left, slot->parts);
+    }
+    uint32_t tail = atomic_load_explicit(ring->sq_tail, memory_order_relaxed);
+    struct io_uring_sqe *sqe = &ring->sqes[tail & ring->sq_mask];
+    int single = slot->used == 1;
+    *sqe = (struct io_uring_sqe){
+        .opcode = single ? IORING_OP_READ : IORING_OP_READV,
+        .flags = flags,
+        .fd = reading->list->descriptors[slot->at.extent],
+        .off = (uint64_t)offset,
+        .addr = (uint64_t)(uintptr_t)(single ? parts[0].iov_base : (const void *)parts),
+        .len = single ? (uint32_t)parts[0].iov_len : (uint32_t)slot->used,
+        .user_data = number,
+    };
+    atomic_store_explicit(ring->sq_tail, tail + 1, memory_order_release);
+    ring->queued++;
+    ring->flying++;
+}
+
+/* Queue requests for what comes next in the list, while there is room. */
+static void uring_fill(struct uring_reading *reading)
+{
+    struct uring *ring = reading->ring;
+    const struct extent_list *list = reading->list;
+    while (ring->free_count > 0 && reading->error == 0 && skip_done(list, &reading->next)) {
+        uint32_t number = ring->free[--ring->free_count];
+        struct uring_slot *slot = &ring->slots[number];
+        slot->at = reading->next;
+        slot->left = reading->request;
+        slot->count = list->count;
+        slot->limit = INT64_MAX;
+        uring_queue(reading, number, 0);
+        if (reading->block > 0) {
+            slot->count = slot->direct.last + 1;
+            slot->limit = slot->direct.end;
+            reading->next = pass_direct(list, &slot->direct, slot->limit);
+        } else {
+            slot->left = 0;
+            for (int i = 0; i < slot->used; i++)
+                slot->left += (int64_t)slot->parts[i].iov_len;
+            pass_bytes(list, &reading->next, slot->left);
+        }
+    }
+}
+
+/* Take the bytes that came for a slot; returns whether some are left to be read. */
+static int uring_take(struct uring_reading *reading, struct uring_slot *slot, int32_t got)
+{
+    const struct extent_list *list = reading->list;
+    struct extent_cursor before = slot->at;
+    if (reading->block > 0) {
+        int64_t there = deliver_direct(list, &slot->direct, got);
+        if (there > slot->direct.begin) {
+            slot->at = pass_direct(list, &slot->direct, there);
+            return slot->at.extent < slot->count && file_offset(list, slot->at) < slot->limit;
+        }
+    } else if (got > 0) {
+        pass_bytes(list, &slot->at, got);
+        slot->left -= got;
+        return slot->left > 0 && skip_done(list, &slot->at);
+    }
+    uring_fail(reading, before, -1);
+    return 0;
+}
+
+/* Take all completions that are there. */
+static void uring_reap(struct uring_reading *reading)
+{
+    struct uring *ring = reading->ring;
+    uint32_t head = atomic_load_explicit(ring->cq_head, memory_order_relaxed);
+    uint32_t tail = atomic_load_explicit(ring->cq_tail, memory_order_acquire);
+    for (; head != tail; head++) {
+        const struct io_uring_cqe *cqe = &ring->cqes[head & ring->cq_mask];
+        uint32_t number = (uint32_t)cqe->user_data;
+        struct uring_slot *slot = &ring->slots[number];
+        int again = 0, blocked = cqe->res == -EAGAIN;
+        ring->flying--;
+        if (blocked || cqe->res == -EINTR)
+            again = 1;
+        else if (cqe->res < 0)
+            uring_fail(reading, slot->at, -cqe->res);
+        else
+            again = uring_take(reading, slot, cqe->res);
+        if (again && uring_needs(reading, slot->at))
+            uring_queue(reading, number, blocked ? IOSQE_ASYNC : 0); /* a thread of the kernel may wait */
+        else
+            ring->free[ring->free_count++] = number;
+    }
+    atomic_store_explicit(ring->cq_head, head, memory_order_release);
+}
+
+/* Submit what is queued, and wait for `least` completions; returns 0 or the errno. */
+static int uring_enter(struct uring *ring, uint32_t least)
+{
+    uint32_t flags = least > 0 ? IORING_ENTER_GETEVENTS : 0;
+    long done = syscall(SYS_io_uring_enter, ring->fd, ring->queued, least, flags, NULL, 0);
+    ring->calls++;
+    if (done < 0)
+        return errno;
+    ring->queued -= (uint32_t)done;
+    return 0;
+}
+
+/* Give up what is queued and not submitted. */
+static void uring_withdraw(struct uring_reading *reading)
+{
+    struct uring *ring = reading->ring;
+    uint32_t tail = atomic_load_explicit(ring->sq_tail, memory_order_relaxed);
+    for (; ring->queued > 0; ring->queued--, ring->flying--)
+        ring->free[ring->free_count++] = (uint32_t)ring->sqes[--tail & ring->sq_mask].user_data;
+    atomic_store_explicit(ring->sq_tail, tail, memory_order_release);
+}
+
+static int64_t uring_read(struct uring_reading *reading, int64_t *failed, int direct)
+{
+    struct uring *ring = reading->ring;
+    for (;;) {
+        uring_fill(reading);
+        if (ring->flying == 0)
+            break;
+        int error = uring_enter(ring, direct);
+        if (error == 0 && !direct) {
+            /* What came at once was in the page cache. */
+            uint32_t ready = atomic_load_explicit(ring->cq_tail, memory_order_acquire) -
+                             atomic_load_explicit(ring->cq_head, memory_order_relaxed);
+            if (ready < ring->flying)
+                failed[2] = 1;
+            if (ready == 0)
+                error = uring_enter(ring, 1);
+        }
+        if (error != 0 && error != EINTR) {
+            uint32_t first = ring->queued;
+            if (first > 0) {
+                uint32_t tail = atomic_load_explicit(ring->sq_tail, memory_order_relaxed);
+                uint32_t number = (uint32_t)ring->sqes[(tail - first) & ring->sq_mask].user_data;
+                uring_fail(reading, ring->slots[number].at, error);
+                uring_withdraw(reading);
+            } else {
+                usleep(1000);
+            }
+        }
+        uring_reap(reading);
+    }
+    if (reading->error != 0) {
+        failed[0] = reading->bad.extent;
+        failed[1] = reading->bad.done;
+    }
+    return reading->error;
+}
+
+/* As dlio_read_extents. */
+static int64_t uring_read_extents(struct uring *ring, int64_t count, const int32_t *descriptors,
+                                  const int64_t *offsets, const int64_t *lengths, const uint64_t *addresses,
+                                  int64_t request, int64_t *failed)
+{
+    struct extent_list list = {count, descriptors, offsets, lengths, addresses};
+    struct uring_reading reading = {.ring = ring, .list = &list, .request = request};
+    return uring_read(&reading, failed, 0);
+}
+
+/* As dlio_read_direct, whose `scratch` is the ring's own. */
+static int64_t uring_read_direct(struct uring *ring, int64_t count, const int32_t *descriptors,
+                                 const int64_t *offsets, const int64_t *lengths, const uint64_t *addresses,
+                                 int64_t request, int64_t block, int64_t *failed)
+{
+    struct extent_list list = {count, descriptors, offsets, lengths, addresses};
+    struct uring_reading reading = {.ring = ring, .list = &list, .request = request, .block = block};
+    int error = uring_make_aside(ring, uring_aside_bytes(&list, request, block));
+    if (error != 0) {
+        failed[0] = failed[1] = 0;
+        return error;
+    }
+    return uring_read(&reading, failed, 1);
+}
+
+#else /* headers without what is needed: there are no rings */
+
+static int uring_open(uint32_t depth, struct uring **opened)
+{
+    (void)depth;
+    *opened = NULL;
+    return EOPNOTSUPP;
+}
+
+static void uring_close(struct uring *ring) { (void)ring; }
+
+static int64_t uring_read_extents(struct uring *ring, int64_t count, const int32_t *descriptors,
+                                  const int64_t *offsets, const int64_t *lengths, const uint64_t *addresses,
+                                  int64_t request, int64_t *failed)
+{
+    (void)ring, (void)count, (void)descriptors, (void)offsets, (void)lengths, (void)addresses, (void)request;
+    failed[0] = failed[1] = 0;
+    return EOPNOTSUPP;
+}
+
+static int64_t uring_read_direct(struct uring *ring, int64_t count, const int32_t *descriptors,
+                                 const int64_t *offsets, const int64_t *lengths, const uint64_t *addresses,
+                                 int64_t request, int64_t block, int64_t *failed)
+{
+    (void)block;
+    return uring_read_extents(ring, count, descriptors, offsets, lengths, addresses, request, failed);
+}
+
+#endif
+#endif
