@@ -16,6 +16,8 @@ from dlio_torch.units import counted
 
 Floats = npt.NDArray[np.float64]
 
+_OWN = 1.1
+"""Ranks that read a sample, in the mean, up to which each rank has samples of its own."""
 _AT_ONCE = 0.5
 """Time between two reads, relative to the median, below which the reader does not wait for the trainer."""
 
@@ -38,6 +40,8 @@ def order_of_reads(training: RecordedTraining, data: DataFit) -> Iterator[Findin
     first = reads.samples[reads.ranks == reads.ranks.min()][: len(reads.rows)]
     folders = data.findings.value("dataset.num_files", 1)
     yield from _repeated_order(first, len(reads.rows) // folders, folders)
+    if ranks > 1 and folders in (1, len(reads.rows)):  # else files are dealt
+        yield _partition_of_repeats(reads, ranks)
 
 
 def _repeated_order(samples: npt.NDArray[np.int64], per_file: int, folders: int) -> Iterator[Finding]:
@@ -48,13 +52,21 @@ def _repeated_order(samples: npt.NDArray[np.int64], per_file: int, folders: int)
         yield Finding("access.order", "sequential", "each epoch reads the files in their order", "likely")
         return
     inside = samples[1:] % per_file != 0
-    if folders > 1 and (steps[inside] == 1).all():
+    if folders > 1 and per_file > 1 and (steps[inside] == 1).all():
         yield Finding("access.pattern", "stream", "each file is read from its start to its end", "likely")
         yield Finding("access.order", "shuffled", "each epoch reads the files in another order", "likely")
         yield Finding("access.partition", "files", "a file is read by one rank in an epoch", "likely")
         return
     yield Finding("access.pattern", "samples", "the places of reads have no order", "likely")
     yield Finding("access.order", "shuffled", "the places of reads have no order", "likely")
+
+
+def _partition_of_repeats(reads: SampleReads, ranks: int) -> Finding:
+    """``access.partition`` of ranks that read samples of all files in several epochs."""
+    pairs = np.unique(np.stack([reads.ranks, reads.samples]), axis=1)
+    times = pairs.shape[1] / len(reads.rows)  # ranks that read a sample, in the mean
+    evidence = f"a sample is read by {times:.2g} of {ranks} ranks in the mean, in {reads.passes} epochs"
+    return Finding("access.partition", "slices" if times < _OWN else "batches", evidence, "likely")
 
 
 def loader_of_reads(training: RecordedTraining, data: DataFit) -> Iterator[Finding]:
@@ -85,16 +97,16 @@ def amount_of_reads(training: RecordedTraining, data: DataFit) -> Iterator[Findi
 
 
 def _batch(reads: SampleReads, data: DataFit) -> int:
-    """Samples of a reading: one of recorded calls, or as many as the files hold over the readings of them."""
+    """Samples of a batch: its readings of recorded calls, or as many as the files hold over the batches of them."""
     if data.reads is not None:
-        return 1
+        return reads.batch_size
     epochs = max(1, reads.passes) * len(np.unique(reads.ranks))
-    return max(1, round(data.samples * epochs / len(reads.readings)))
+    return max(1, round(data.samples * epochs * reads.batch_size / len(reads.readings)))
 
 
 def seconds_of_steps(reads: SampleReads) -> Floats:
-    """Seconds between two readings of a process; with a reader that is ahead, from begin to begin."""
-    begins, ends, ranks = reads.begins, reads.ends, reads.ranks
+    """Seconds between two batches of a process; with a reader that is ahead, from begin to begin."""
+    begins, ends, ranks = (reads.batch_edges[name].to_numpy() for name in ("begin", "end", "rank"))
     chosen = np.flatnonzero(ranks == ranks.min())
     order = chosen[np.argsort(begins[chosen], kind="stable")]
     if not reads_ahead(reads):
@@ -131,6 +143,6 @@ def _knows_threads(reads: SampleReads) -> bool:
 
 def batches_ahead(reads: SampleReads) -> int:
     """Batches that the reader reads at the begin of an epoch without waiting for the trainer, without the first one."""
-    times = np.diff(reads.begins)
+    times = np.diff(reads.batch_edges["begin"].to_numpy())
     slow = np.flatnonzero(times > _AT_ONCE * np.median(times))
     return int(slow[0]) if len(slow) else len(times)

@@ -190,5 +190,5 @@ def _gaps(reads: SampleReads) -> Iterator[str]:
     mapped = class_codes(reads.calls) == CLASSES.index(MAP)
     if mapped.any():
         yield "which bytes of its mapped files the program uses is not recorded, so that they are mapped and not read"
-    if not reads.of_loader:
+    if not reads.of_loader and reads.batch_size == 1:
         yield "the samples of a batch, which the calls do not tell apart: a batch is one sample of the recipe"

@@ -9,13 +9,15 @@ of an epoch; they are cut by the usual bytes of a reading.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from dlio_torch.errors import DataError
+from dlio_torch.fit.opened_samples import OpenedSamples, opened_samples
+from dlio_torch.fit.read_pauses import CallColumns, gaps_between, longest, usual_number
 from dlio_torch.fit.recorded_files import training_files
 from dlio_torch.fit.recorded_training import RecordedTraining
 from dlio_torch.iotrace.events.call_names import CLASSES, CLOSE, OPEN, READ, WRITE, class_codes
@@ -23,10 +25,6 @@ from dlio_torch.units import counted, format_duration
 
 Ints = npt.NDArray[np.int64]
 
-_FEWEST_PAUSES = 7
-"""Pauses below which the lengths of pauses do not tell batches apart."""
-_PAUSE_RATIO = 2.5
-"""Ratio by which the shortest pause is longer than the longest time between calls of one batch."""
 _SAME = 0.05
 """Relative difference up to which readings count as of one size."""
 _LITTLE = 0.001
@@ -48,6 +46,7 @@ class SampleReads:
             index.
         rows: reading that stands for each sample.
         start: positions of the calls of the first process before its first reading.
+        batches: number of the batch of each reading; batches of all processes have different numbers.
         evidence: how readings are told apart, one line.
         of_loader: whether a loader's samples tell them apart.
     """
@@ -58,6 +57,7 @@ class SampleReads:
     samples: Ints
     rows: Ints
     start: Ints
+    batches: Ints
     evidence: str
     of_loader: bool
 
@@ -72,35 +72,22 @@ class SampleReads:
         return self.calls["end_ns"].to_numpy()[[rows[-1] for rows in self.readings]]
 
     @property
+    def batch_size(self) -> int:
+        """Readings of most batches."""
+        return int(np.bincount(np.unique(self.batches, return_counts=True)[1]).argmax())
+
+    @property
+    def batch_edges(self) -> pd.DataFrame:
+        """Columns ``rank, begin, end`` (ns), a row for each batch in the order of readings."""
+        frame = pd.DataFrame({"batch": self.batches, "rank": self.ranks, "begin": self.begins, "end": self.ends})
+        edges: pd.DataFrame = frame.groupby("batch", sort=False).agg({"rank": "first", "begin": "min", "end": "max"})
+        return edges
+
+    @property
     def passes(self) -> int:
         """How often the sample that is read most often is read by one rank."""
         pairs = np.unique(np.stack([self.ranks, self.samples]), axis=1, return_counts=True)[1]
         return int(pairs.max()) if len(pairs) else 0
-
-
-@dataclass(frozen=True)
-class _CallColumns:
-    """Columns of the calls as arrays; ``moved`` is the bytes of reads, 0 for other calls."""
-
-    calls: pd.DataFrame
-    begin: Ints
-    end: Ints
-    rank: Ints
-    file: Ints
-    code: npt.NDArray[np.int8]
-    offset: Ints
-    moved: Ints
-
-    @classmethod
-    def of(cls, calls: pd.DataFrame) -> _CallColumns:
-        code = class_codes(calls)
-        moved = np.where(code == CLASSES.index(READ), np.maximum(calls["bytes"].to_numpy(), 0), 0)
-        begin, end, rank, offset = (calls[name].to_numpy() for name in ("start_ns", "end_ns", "rank", "offset"))
-        return cls(calls, begin, end, rank, calls["file"].cat.codes.to_numpy().astype(np.int64), code, offset, moved)
-
-    def total(self, rows: Ints) -> int:
-        """Bytes that these calls read."""
-        return int(self.moved[rows].sum())
 
 
 def sample_reads(training: RecordedTraining) -> SampleReads:
@@ -162,29 +149,37 @@ def reads_between_pauses(calls: pd.DataFrame) -> SampleReads:
     Args:
         calls: on data files, in the order of time; columns of the event table.
     """
-    table = _CallColumns.of(calls)
+    table = CallColumns.of(calls)
     grouped = table.calls.groupby(["rank", "pid"], sort=True).indices.values()
     streams = [np.asarray(rows, np.int64) for rows in grouped]
-    count, shortest = _usual_number(table, streams)
+    opened = opened_samples(table, streams) or _batches_between_pauses(table, streams)
+    order = _by_turns(table, opened)
+    groups = [opened.readings[number] for number in order]
+    samples, rows = _identities(table, groups)
+    reads = _reads(table.calls, groups, samples, rows, opened.evidence, of_loader=False)
+    return replace(reads, batches=opened.batches[order])
+
+
+def _batches_between_pauses(table: CallColumns, streams: list[Ints]) -> OpenedSamples:
+    """Readings between pauses, each a batch; without pauses what is read from an open to the next one."""
+    count, shortest = usual_number([gaps_between(table, stream, stream) for stream in streams])
     groups = [group for stream in streams for group in _parts(table, stream, count)]
     usual = _usual_bytes(table, groups)
     begins = _begins(table, groups, usual)
-    groups = _by_turns(table, [piece for group in groups for piece in _cut(table, group, usual, begins)])
-    samples, rows = _identities(table, groups)
+    groups = [piece for group in groups for piece in _cut(table, group, usual, begins)]
     evidence = "no pauses lie between the reads; a sample is what is read from an open to the next one"
     if count > 1:
-        pauses = f"pauses of at least {format_duration(shortest / 1e9)}"
-        evidence = f"{pauses} lie between the reads; a sample is what is read between two of them"
-    return _reads(table.calls, groups, samples, rows, evidence, of_loader=False)
+        least = f"pauses of at least {format_duration(shortest / 1e9)}"
+        evidence = f"{least} lie between the reads; a sample is what is read between two of them"
+    return OpenedSamples(groups, np.arange(len(groups)), evidence)
 
 
 def _reads(
     calls: pd.DataFrame, groups: list[Ints], samples: Ints, rows: Ints, evidence: str, *, of_loader: bool
 ) -> SampleReads:
     ranks = calls["rank"].to_numpy()[[group[0] for group in groups]]
-    return SampleReads(
-        calls, tuple(groups), ranks, samples, rows, _before_first(calls, groups), evidence, of_loader=of_loader
-    )
+    start, batches = _before_first(calls, groups), np.arange(len(groups))
+    return SampleReads(calls, tuple(groups), ranks, samples, rows, start, batches, evidence, of_loader=of_loader)
 
 
 def _before_first(calls: pd.DataFrame, groups: list[Ints]) -> Ints:
@@ -197,32 +192,7 @@ def _before_first(calls: pd.DataFrame, groups: list[Ints]) -> Ints:
     return before
 
 
-def _usual_number(table: _CallColumns, streams: list[Ints]) -> tuple[int, float]:
-    """Number of readings of most processes, and their shortest pause in ns; 1 without pauses."""
-    pauses = [_pauses(_gaps(table, stream)) for stream in streams]
-    usual = int(np.median([count for count, _ in pauses]))
-    return usual + 1, min(pauses, key=lambda entry: abs(entry[0] - usual))[1]
-
-
-def _gaps(table: _CallColumns, stream: Ints) -> Ints:
-    """Time from the end of a call to the begin of the next one, ns, at least 1."""
-    gaps: Ints = np.maximum(table.begin[stream[1:]] - table.end[stream[:-1]], 1)
-    return gaps
-
-
-def _pauses(gaps: Ints) -> tuple[int, float]:
-    """Number of pauses and the shortest one: those above the largest step among the longer half of all gaps."""
-    ordered = np.sort(gaps)[::-1].astype(np.float64)
-    numbers = np.arange(_FEWEST_PAUSES, max(_FEWEST_PAUSES, len(ordered) // 2) + 1)
-    numbers = numbers[numbers < len(ordered)]
-    if not len(numbers):
-        return 0, 0.0
-    ratios = ordered[numbers - 1] / ordered[numbers]
-    best = int(ratios.argmax())
-    return (int(numbers[best]), float(ordered[numbers[best] - 1])) if ratios[best] >= _PAUSE_RATIO else (0, 0.0)
-
-
-def _parts(table: _CallColumns, stream: Ints, count: int) -> Iterator[Ints]:
+def _parts(table: CallColumns, stream: Ints, count: int) -> Iterator[Ints]:
     """Readings of a process: between pauses, or without pauses from open to open."""
     if count > 1:
         yield from _bursts(table, stream, count)
@@ -232,9 +202,9 @@ def _parts(table: _CallColumns, stream: Ints, count: int) -> Iterator[Ints]:
     yield from (part for part in parts if table.total(part))
 
 
-def _bursts(table: _CallColumns, stream: Ints, count: int) -> Iterator[Ints]:
+def _bursts(table: CallColumns, stream: Ints, count: int) -> Iterator[Ints]:
     """Calls of a process between its ``count - 1`` longest pauses; the end of a file belongs to what reads the file."""
-    cuts = np.sort(np.argsort(-_gaps(table, stream), kind="stable")[: count - 1]) + 1
+    cuts = longest(gaps_between(table, stream, stream), count - 1) + 1
     codes, files = table.code[stream], table.file[stream]
     at_end = (codes == CLASSES.index(CLOSE)) | ((codes == CLASSES.index(READ)) & (table.moved[stream] == 0))
     continues = np.append(False, at_end[1:] & (files[1:] == files[:-1]))
@@ -249,7 +219,7 @@ def _behind(continues: npt.NDArray[np.bool_], cut: int) -> int:
     return cut
 
 
-def _usual_bytes(table: _CallColumns, groups: list[Ints]) -> int:
+def _usual_bytes(table: CallColumns, groups: list[Ints]) -> int:
     """Bytes of most readings; 0 if they differ."""
     sizes = np.array([table.total(group) for group in groups])
     middle = float(np.median(sizes))
@@ -257,7 +227,7 @@ def _usual_bytes(table: _CallColumns, groups: list[Ints]) -> int:
     return int(middle) if middle and same.mean() > 0.75 else 0
 
 
-def _cut(table: _CallColumns, group: Ints, usual: int, begins: Ints) -> Iterator[Ints]:
+def _cut(table: CallColumns, group: Ints, usual: int, begins: Ints) -> Iterator[Ints]:
     """Pieces of the usual bytes of a longer reading, each from an open or a usual first byte on, if one is near."""
     moved = np.cumsum(table.moved[group])
     count = round(moved[-1] / usual) if usual else 1
@@ -273,23 +243,25 @@ def _cut(table: _CallColumns, group: Ints, usual: int, begins: Ints) -> Iterator
     yield from (part for part in np.split(group, np.unique(cuts)) if len(part))
 
 
-def _begins(table: _CallColumns, groups: list[Ints], usual: int) -> Ints:
+def _begins(table: CallColumns, groups: list[Ints], usual: int) -> Ints:
     """First bytes of the readings of usual size."""
     single = [group for group in groups if table.total(group) <= (1 + _SAME) * usual]
     offsets = [table.offset[group[table.moved[group] > 0][:1]] for group in single]
     return np.unique(np.concatenate(offsets)) if offsets else np.zeros(0, np.int64)
 
 
-def _by_turns(table: _CallColumns, groups: list[Ints]) -> list[Ints]:
-    """Readings in the order of time; with several ranks their first readings, then their second ones and so on."""
-    first = np.array([group[0] for group in groups])
+def _by_turns(table: CallColumns, opened: OpenedSamples) -> Ints:
+    """Readings in the order of time; with several ranks their first batches, then their second ones and so on."""
+    first = np.array([group[0] for group in opened.readings])
     ranks = table.rank[first]
-    turn = pd.Series(ranks).groupby(ranks).cumcount().to_numpy()
-    order = np.lexsort((ranks, turn)) if len(np.unique(ranks)) > 1 else np.argsort(first, kind="stable")
-    return [groups[number] for number in order]
+    if len(np.unique(ranks)) < 2:
+        return np.argsort(first, kind="stable")
+    batches = pd.Series(opened.batches)
+    turn = batches.groupby(ranks).transform(lambda of_rank: pd.factorize(of_rank)[0]).to_numpy()
+    return np.lexsort((ranks, turn))
 
 
-def _identities(table: _CallColumns, groups: list[Ints]) -> tuple[Ints, Ints]:
+def _identities(table: CallColumns, groups: list[Ints]) -> tuple[Ints, Ints]:
     """Number of the sample of each reading, and the first reading of each sample.
 
     Samples that are read again are numbered by file and offset.  Where few are, each reading is a sample.
@@ -305,7 +277,7 @@ def _identities(table: _CallColumns, groups: list[Ints]) -> tuple[Ints, Ints]:
     return np.array([numbers[key] for key in keys], np.int64), np.array([first[key] for key in ordered], np.int64)
 
 
-def _identity(table: _CallColumns, group: Ints) -> tuple[int, int, bytes]:
+def _identity(table: CallColumns, group: Ints) -> tuple[int, int, bytes]:
     """First file and offset of what a reading reads, and all files, offsets and bytes."""
     chosen = group[table.moved[group] > 0]
     if not len(chosen):

@@ -73,3 +73,18 @@ def test_a_log_of_another_tool_becomes_a_recipe() -> None:
     reads = training.calls[training.calls["file"].isin(fitted.data.files)]
     assert int(requests.sample_bytes.sum()) == int(reads["bytes"].sum())
     assert int(np.count_nonzero(requests.reads)) == len(reads)
+
+
+def test_samples_of_a_log_that_are_opened_one_by_one_have_batches() -> None:
+    fitted = fit_training(read_training(real_input("dlio_unet3d_8ranks_dftracer.tar.gz")))
+    values = {
+        "dataset.num_files": 160,
+        "dataset.samples_per_file": 1,
+        "access.order": "shuffled",
+        "train.batch_size": 4,
+        "train.epochs": 5,
+    }
+    assert {key: fitted.findings.value(key) for key in values} == values
+    assert fitted.ranks == 8
+    assert fitted.findings.value("compute.step_s") == pytest.approx(1.42, rel=0.01)
+    assert not fitted.findings.gaps

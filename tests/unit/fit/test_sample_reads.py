@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -90,6 +91,41 @@ def test_ranks_take_turns() -> None:
     assert result.ranks.tolist() == [0, 1] * 12
     assert result.samples.tolist() == list(range(24))
     assert not reads_ahead(result)  # threads are not known
+
+
+def opened(files: Sequence[int], batch: int, *, rank: int = 0, late: int = 0) -> list[dict[str, Any]]:
+    """Files of one sample, each opened, read and closed; 10 ms pass after each batch, and ``late`` before all."""
+    rows, now = [], late
+    for place, number in enumerate(files):
+        calls = ({"op": "open"}, {"op": "read", "offset": 0, "bytes": 90}, {"op": "close"})
+        rows += [{**row, "file": f"{number:02}", "rank": rank, "start_ns": now + n * US} for n, row in enumerate(calls)]
+        now += 100 * US if (place + 1) % batch else 10 * MS
+    return rows
+
+
+def test_samples_that_are_opened_one_by_one_are_batched_by_pauses() -> None:
+    draw = np.random.default_rng(1)
+    rows = opened([int(number) for _ in range(3) for number in draw.permutation(24)], 3)
+    result = reads_between_pauses(table(rows))
+    assert (len(result.readings), len(result.rows), result.passes, result.batch_size) == (72, 24, 3, 3)
+    assert np.median(seconds_of_steps(result)) == pytest.approx(0.01, rel=0.05)
+    assert batches_ahead(result) == 0
+
+
+def test_batches_of_ranks_take_turns() -> None:
+    rows = [row for rank in (0, 1) for row in opened(range(24 * rank, 24 * rank + 24), 2, rank=rank, late=rank * US)]
+    result = reads_between_pauses(table(rows))
+    assert result.batch_size == 2
+    assert result.ranks.tolist() == [0, 0, 1, 1] * 12
+
+
+def test_batches_of_no_common_size_are_no_batches() -> None:
+    rows, now = [], 0
+    for size in (1, 5, 2, 7, 3, 6, 4, 8, 2, 9):
+        burst = opened(range(size), size)
+        rows += [{**row, "start_ns": row["start_ns"] + now} for row in burst]
+        now += max(row["start_ns"] for row in burst) + 20 * MS
+    assert reads_between_pauses(table(rows)).batch_size == 1
 
 
 def sample(number: int, now: int, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

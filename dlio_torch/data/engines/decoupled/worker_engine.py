@@ -20,6 +20,7 @@ from typing import Any
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.dataset.fetched import Fetched
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
+from dlio_torch.data.engines.decoupled.reading_io import open_reading_mover
 from dlio_torch.data.engines.decoupled.shared_memory import SharedMemory
 from dlio_torch.data.engines.decoupled.transfer import Inbox
 from dlio_torch.data.engines.decoupled.worker_arrivals import Arrivals
