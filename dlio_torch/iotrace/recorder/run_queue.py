@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 
 SCHEDSTAT = "/proc/thread-self/schedstat"
@@ -11,46 +10,56 @@ UNKNOWN = -1
 """Run delay where the kernel does not report it."""
 
 
-def run_delay_ns() -> int:
-    """Run delay of the calling thread so far in nanoseconds; -1 if the kernel does not report it.
-
-    It takes some microseconds and leaves no file open, so that it can be called within any program.
-    """
-    try:
-        descriptor = os.open(SCHEDSTAT, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return UNKNOWN
-    try:
-        return _run_delay(os.read(descriptor, 64))
-    except (OSError, ValueError, IndexError):
-        return UNKNOWN
-    finally:
-        os.close(descriptor)
-
-
-def run_delay_since(before_ns: int) -> int:
-    """Run delay of the calling thread since :func:`run_delay_ns` gave ``before_ns``; 0 if it is no longer reported."""
-    return max(0, run_delay_ns() - before_ns)
-
-
-def _run_delay(text: bytes) -> int:
-    return int(text.split()[1])
-
-
 class RunQueue:
-    """Run delay of the thread that created this object, from a file that stays open: a fifth of the time."""
+    """Run delay of the thread that creates this object.
+
+    A reading takes about a microsecond, from a file that stays open.  A program that is recorded may close descriptors
+    that it does not know, and open files of its own with the same number: those are never closed here.
+    """
 
     def __init__(self) -> None:
         self._descriptor: int | None = None
-        if run_delay_ns() != UNKNOWN:
-            with contextlib.suppress(OSError):
-                self._descriptor = os.open(SCHEDSTAT, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._descriptor = os.open(SCHEDSTAT, os.O_RDONLY | os.O_CLOEXEC)
+            self._file = _identity(self._descriptor)
+            _run_delay(self._descriptor)
+        except (OSError, ValueError, IndexError):  # another kernel, or one that does not count
+            self.close()
 
     def delay_ns(self) -> int:
         """Run delay so far in nanoseconds; -1 if the kernel does not report it."""
-        return UNKNOWN if self._descriptor is None else _run_delay(os.pread(self._descriptor, 64, 0))
+        if self._descriptor is None:
+            return UNKNOWN
+        try:
+            return _run_delay(self._descriptor)
+        except (OSError, ValueError, IndexError):
+            self.close()
+            return UNKNOWN
+
+    def delay_since(self, before_ns: int) -> int:
+        """Run delay since :meth:`delay_ns` gave ``before_ns``, in nanoseconds; 0 if it is no longer reported."""
+        return max(0, self.delay_ns() - before_ns)
+
+    def close(self) -> None:
+        """Close the file; nothing is reported any more."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is None:
+            return
+        try:
+            if _identity(descriptor) == self._file:
+                os.close(descriptor)
+        except (OSError, AttributeError):
+            pass
 
     def __del__(self) -> None:
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            os.close(descriptor)
+        self.close()
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    """Device and number of an open file."""
+    stat = os.fstat(descriptor)
+    return stat.st_dev, stat.st_ino
+
+
+def _run_delay(descriptor: int) -> int:
+    return int(os.pread(descriptor, 64, 0).split()[1])

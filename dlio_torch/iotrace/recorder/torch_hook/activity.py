@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from dlio_torch.iotrace.recorder.run_queue import UNKNOWN, run_delay_ns, run_delay_since
+from dlio_torch.iotrace.recorder.run_queue import UNKNOWN, RunQueue
 
 clock = time.perf_counter_ns
 
@@ -36,6 +36,7 @@ class Activity:
         self._thread = threading.main_thread().ident
         self._depth = 0
         self._end_ns = 0
+        self._run_queue: RunQueue | None = None
         self._delay_ns = UNKNOWN
         self._step, self._file = -1, ""
 
@@ -45,8 +46,8 @@ class Activity:
         if threading.get_ident() == self._thread:
             if self._depth == 0 and self._end_ns:
                 self._add("compute", self._end_ns, now, step=self._step, file=self._file)
-                if self._delay_ns != UNKNOWN:
-                    delay_ns = run_delay_since(self._delay_ns)
+                if self._run_queue is not None and self._delay_ns != UNKNOWN:
+                    delay_ns = self._run_queue.delay_since(self._delay_ns)
                     self._add("run_delay", self._end_ns, self._end_ns + delay_ns, step=self._step, file=self._file)
             self._depth += 1
         return now
@@ -62,7 +63,9 @@ class Activity:
             self._depth -= 1
             if self._depth == 0:
                 self._end_ns = now if self._file and not is_start else 0
-                self._delay_ns = run_delay_ns() if self._end_ns else UNKNOWN
+                if self._run_queue is None:
+                    self._run_queue = RunQueue()
+                self._delay_ns = self._run_queue.delay_ns()
 
     def fetched(self, step: int, file: str) -> None:
         """Notes the batch that the program gets by the activity that ends now; -1: there was none any more."""

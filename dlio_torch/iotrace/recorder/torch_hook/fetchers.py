@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from dlio_torch.iotrace.recorder.run_queue import UNKNOWN, run_delay_ns, run_delay_since
+from dlio_torch.iotrace.recorder.run_queue import UNKNOWN, RunQueue
 from dlio_torch.iotrace.recorder.span_adder import SpanAdder
 from dlio_torch.iotrace.recorder.torch_hook.guards import guarded, hide
 from dlio_torch.iotrace.recorder.torch_hook.iterations import index_of
@@ -126,6 +126,7 @@ class _Probes:
         self.thread = (-1, -1)
         self.add: SpanAdder
         self.add_run_delay: SpanAdder
+        self.run_queue: RunQueue
         self.delay_ns = UNKNOWN
 
     def use(self, step: int) -> None:
@@ -135,16 +136,17 @@ class _Probes:
             self.thread = thread
             self.add = self.recorder.adder("batch", self.file)
             self.add_run_delay = self.recorder.adder("run_delay", self.file)
+            self.run_queue = RunQueue()
             for probe in (self.reader, self.collate):
                 probe.add = self.recorder.adder(probe.op, self.file)
         self.reader.step = self.collate.step = step
-        self.delay_ns = run_delay_ns()
+        self.delay_ns = self.run_queue.delay_ns()
 
     def end(self, start_ns: int) -> None:
         """Records the batch that ends now, and how long its thread waited for a core meanwhile."""
         self.add(start_ns, clock(), self.reader.step, -1)
         if self.delay_ns != UNKNOWN:
-            self.add_run_delay(start_ns, start_ns + run_delay_since(self.delay_ns), self.reader.step, -1)
+            self.add_run_delay(start_ns, start_ns + self.run_queue.delay_since(self.delay_ns), self.reader.step, -1)
 
 
 def _fetch(
