@@ -79,7 +79,7 @@ def _joined_of(pid: int, torch: TorchCalls, files: Files) -> _Joined:
 
 
 def _is_same(first: TorchLoader, later: TorchLoader, datasets: Mapping[int, TorchDataset], files: Files) -> bool:
-    if replace(later, id=first.id, dataset=first.dataset) != first:
+    if _options(first) != _options(replace(later, id=first.id, dataset=first.dataset)):
         return False
     if first.dataset == later.dataset:
         return True
@@ -87,6 +87,11 @@ def _is_same(first: TorchLoader, later: TorchLoader, datasets: Mapping[int, Torc
     if old is None or new is None or replace(new, id=old.id) != old:
         return False
     return not files.get(old.id, frozenset()).isdisjoint(files.get(new.id, frozenset()))
+
+
+def _options(loader: TorchLoader) -> TorchLoader:
+    """The loader without the epoch of its sampler, which ``set_epoch`` changes."""
+    return replace(loader, sampler={key: value for key, value in loader.sampler.items() if key != "epoch"})
 
 
 def _renumbered_recording(recording: Recording, joined: _Joined) -> Recording:

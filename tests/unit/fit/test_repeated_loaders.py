@@ -83,6 +83,13 @@ def test_one_data_set_is_the_same_without_a_look_at_its_files() -> None:
     assert len(torch.loaders) == 1
 
 
+def test_the_epoch_of_a_sampler_makes_no_other_loader() -> None:
+    recording, torch = program()
+    loaders = [replace(made, sampler={"class": "DistributedSampler", "epoch": made.id}) for made in torch.loaders]
+    _, torch = joined((recording, replace(torch, loaders=tuple(loaders))))
+    assert len(torch.loaders) == 1
+
+
 @pytest.mark.parametrize(
     "changes",
     [
