@@ -104,6 +104,15 @@ LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
             "image": ImageConfig(transform="random_resized_crop", size=9),
         },
     ),
+    "imagefolder, any size": (
+        1,
+        {
+            "format": "imagefolder",
+            "fields": [],
+            "num_subfolders": 3,
+            "image": ImageConfig(width_mean=30, height_mean=20),
+        },
+    ),
     "imagefolder, masks, any size": (
         1,
         {

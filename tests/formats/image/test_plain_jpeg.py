@@ -10,16 +10,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+from decoupled_data import data_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlio_torch.config.schema import DatasetConfig, FieldConfig
+from dlio_torch.config.schema import DatasetConfig, FieldConfig, LoaderConfig
+from dlio_torch.data.engines.batch_loader import BatchLoader
+from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
+from dlio_torch.data.order.sampler import BatchSampler
+from dlio_torch.data.order.specification import SamplerSpec
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core import jpeg_decoder
 from dlio_torch.formats.core.jpeg_decoder import PlainJpegDecoder, plain_jpeg_decoder
 from dlio_torch.formats.core.layout import Copies, FileLayout
 from dlio_torch.formats.core.registry import create
 from dlio_torch.formats.image.options import ImageConfig
+from dlio_torch.iotrace.events.event_table import read_events
+from dlio_torch.iotrace.recorder.spans import Recorder
 from dlio_torch.native.memory import address_of
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
@@ -224,6 +231,22 @@ def test_a_file_that_cannot_be_read_is_named(decoder: PlainJpegDecoder, tmp_path
         path.mkdir()
     with pytest.raises(DataError, match=r"a\.jpg"):
         folder_format(tmp_path).layout(path)
+
+
+@pytest.mark.usefixtures("decoder")
+def test_the_engine_records_reading_and_decoding_apart(tmp_path: Path) -> None:
+    fmt, manifest = data_of(tmp_path / "data", "jpeg, labels")
+    recorder = Recorder(tmp_path / "events", 0)
+    sampler = BatchSampler(SamplerSpec(batch_size=7), num_samples=manifest.num_samples)
+    config = LoaderConfig(engine="decoupled", timeout_s=60.0)
+    loader = BatchLoader(config, DecoupledSource(fmt, manifest, recorder), sampler)
+    assert len(list(loader.epoch(0))) == 3
+    loader.close()
+    recorder.close()
+    events = read_events(tmp_path / "events").frame
+    files = [manifest.path(number) for number in range(manifest.num_samples)]
+    assert events.loc[events["op"] == "read", "bytes"].sum() == sum(path.stat().st_size for path in files)
+    assert set(events.loc[events["op"] == "decode", "file"]) == set(map(str, files))
 
 
 def test_without_the_library_pillow_decodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
