@@ -33,6 +33,10 @@ _CLOSING_S = 2.0
 _REPORT_FIELDS = 6
 
 
+def _nothing() -> None:
+    """Does nothing during a wait."""
+
+
 def _ignore(kept: Any, base: int) -> None:
     """Does nothing with a job that has ended."""
 
@@ -118,8 +122,14 @@ class ReadCore:
         self._kept[job] = kept
         return job
 
-    def wait(self, jobs: Sequence[int], seconds: float | None) -> int | None:
-        """Waits for one of some jobs; returns the first of them that is complete, or ``None`` after ``seconds``."""
+    def wait(self, jobs: Sequence[int], seconds: float | None, idle: Callable[[], None] = _nothing) -> int | None:
+        """Waits for one of some jobs; returns the first of them that is complete, or ``None`` after ``seconds``.
+
+        Args:
+            jobs: handles.
+            seconds: ``None``: no limit.
+            idle: is called every tenth of a second of a longer wait, which its exception ends.
+        """
         is_complete = self._functions.is_complete
         for job in jobs:
             if is_complete(job):
@@ -134,6 +144,7 @@ class ReadCore:
             position: int = self._functions.wait(self._core, handles, len(jobs), left)
             if position >= 0:
                 return jobs[position]
+            idle()
 
     @property
     def is_open(self) -> bool:

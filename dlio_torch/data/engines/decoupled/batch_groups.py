@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,10 +22,10 @@ from dlio_torch.data.engines.decoupled.device_blocks import DeviceBlocks
 from dlio_torch.data.engines.decoupled.device_reading import DeviceReading
 from dlio_torch.data.engines.decoupled.epoch import Share
 from dlio_torch.data.engines.decoupled.epoch_plans import Plans
-from dlio_torch.data.engines.decoupled.group_plan import Planner, ReadPlan
+from dlio_torch.data.engines.decoupled.group_plan import ArraySection, Planner, ReadPlan
 from dlio_torch.data.engines.decoupled.group_reader import Reading
 from dlio_torch.data.engines.decoupled.readahead_hints import Ahead
-from dlio_torch.data.order.orders import BatchProducer
+from dlio_torch.data.order.orders import BatchProducer, Indices
 from dlio_torch.errors import DlioError
 from dlio_torch.formats.core.batch import INDEX, LENGTHS, Batch, as_tensor, batch_bytes
 from dlio_torch.formats.core.format import Format
@@ -94,6 +94,20 @@ class GroupTools:
     reading: Reading | DeviceReading
     blocks: BlockPool | DeviceBlocks
     array: BlockArray = host_array
+
+
+class GroupLayout(NamedTuple):
+    """Layout of a block with batches, a part of its plan.
+
+    Attributes:
+        indices: sample numbers of all batches, one after another.
+        counts: samples of each batch.
+        sections: the arrays; the ends of samples that are all alike are not needed.
+    """
+
+    indices: Indices
+    counts: tuple[int, ...]
+    sections: Sequence[ArraySection]
 
 
 class BatchGroups:
@@ -221,7 +235,7 @@ class BatchGroups:
             yield batch
 
 
-def batches_of(plan: ReadPlan, memory: Any, array: BlockArray = host_array) -> list[Batch]:
+def batches_of(plan: ReadPlan | GroupLayout, memory: Any, array: BlockArray = host_array) -> list[Batch]:
     """The batches of a block as views of its memory.
 
     Args:

@@ -7,16 +7,22 @@ batches.  No Python runs in between: it is woken once a group.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from dlio_torch.data.dataset.fetched import Fetched, failed
 from dlio_torch.data.engines.decoupled.batch_groups import BatchGroups
+from dlio_torch.data.engines.decoupled.block_pool import Memory
 from dlio_torch.data.engines.decoupled.core_jobs import Job, Jobs
+from dlio_torch.data.engines.decoupled.group_plan import ReadPlan
 from dlio_torch.data.engines.decoupled.switch_interval import SHORT
 from dlio_torch.errors import DlioError
 
 _AT_FIRST = 2  # groups that are submitted before all others are planned: the first batch comes early
+
+
+def _no_room() -> None:
+    raise RuntimeError("all groups that may be read ahead were given, and none was reported as taken")
 
 
 class _GroupUnderWay(NamedTuple):
@@ -33,6 +39,20 @@ class _GroupUnderWay(NamedTuple):
     error: DlioError | None = None
 
 
+class FilledGroup(NamedTuple):
+    """Group that is in memory.
+
+    Attributes:
+        plan: of its block.
+        memory: the block.
+        numbers: of its batches, where the core has recorded them.
+    """
+
+    plan: ReadPlan
+    memory: Memory
+    numbers: list[int]
+
+
 class CoreEpoch(Iterator[Fetched]):
     """Iterator over an epoch's batches, whose groups are read by the threads of a read core.
 
@@ -41,11 +61,15 @@ class CoreEpoch(Iterator[Fetched]):
         jobs: reads it.
         limit: bytes that are read ahead and not taken yet; a single group may be larger.
         in_order: give groups in the order of steps; else as they are ready.
+
+    Attributes:
+        wait_for_room: waits until :meth:`took` was called, where all that may be read ahead was given.
     """
 
     def __init__(self, groups: BatchGroups, jobs: Jobs, *, limit: int, in_order: bool) -> None:
         self._groups = groups
         self._jobs = jobs
+        self.wait_for_room: Callable[[], None] = _no_room
         self._limit = limit
         self._in_order = in_order
         self._count = len(groups)
@@ -72,16 +96,41 @@ class CoreEpoch(Iterator[Fetched]):
             self.took(self._current)
         return item
 
+    @property
+    def idle(self) -> Callable[[], None]:
+        """Function that is called during long waits, which its exception ends."""
+        return self._jobs.idle
+
+    @idle.setter
+    def idle(self, call: Callable[[], None]) -> None:
+        self._jobs.idle = call
+
     def next_group(self) -> tuple[int, list[Fetched]]:
         """The next group and its number; the caller must report by :meth:`took` when the group is used up.
 
         Raises:
             RunFailed: none came in time.
         """
+        number, group = self.next_filled()
+        return number, self.cut(group) if isinstance(group, FilledGroup) else group
+
+    def cut(self, group: FilledGroup) -> list[Fetched]:
+        """The batches of a group."""
+        return self._groups.cut(*group)
+
+    def next_filled(self) -> tuple[int, FilledGroup | list[Fetched]]:
+        """Same as :meth:`next_group`, but a group that could be read as a whole is not cut into batches.
+
+        Raises:
+            RunFailed: none came in time.
+        """
         self._fill(self._count)
-        if not self._under_way:
-            self.stop()
-            raise StopIteration
+        while not self._under_way:
+            if self._submitted >= self._count:
+                self.stop()
+                raise StopIteration
+            self.wait_for_room()
+            self._fill(self._count)
         group = self._first()
         number, job, error = group
         if job is not None:
@@ -89,7 +138,7 @@ class CoreEpoch(Iterator[Fetched]):
         self._under_way.remove(group)
         if job is not None:
             try:
-                return number, self._batches(job)
+                return number, FilledGroup(job.plan, *self._jobs.finish(job))
             except DlioError as raised:
                 error = raised
         steps = self._groups.steps(number)
@@ -136,15 +185,11 @@ class CoreEpoch(Iterator[Fetched]):
         by_job = {id(group.job): group for group in self._under_way if group.job is not None}
         return by_job[id(self._jobs.first([group.job for group in by_job.values() if group.job is not None]))]
 
-    def _batches(self, job: Job) -> list[Fetched]:
-        memory, numbers = self._jobs.finish(job)
-        return self._groups.cut(job.plan, memory, numbers)
-
     def _alone(self, step: int) -> list[Fetched]:
         """The batch of one step of a group that could not be read as a whole, or its error."""
         try:
             job = self._jobs.submit(self._groups.plan_step(step))
             self._jobs.first([job])
-            return self._batches(job)
+            return self.cut(FilledGroup(job.plan, *self._jobs.finish(job)))
         except DlioError as error:
             return [failed(error)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +37,15 @@ class Job(NamedTuple):
     handle: int
 
 
+def _nothing() -> None:
+    """Does nothing during a wait."""
+
+
+def no_tail(plan: ReadPlan) -> int:
+    """No bytes behind those that are read."""
+    return 0
+
+
 class Jobs:
     """Read plans that the threads of a read core carry out.
 
@@ -47,6 +56,10 @@ class Jobs:
         reading: carries out what the core cannot, in the calling thread.
         recorder: takes spans ``read``.
         timeout_s: seconds to wait for a job; 0 disables the limit.
+        tail: bytes of a block behind those that are read, for a plan; blocks that are not warm ones have them.
+
+    Attributes:
+        idle: is called during long waits, which its exception ends.
     """
 
     def __init__(
@@ -57,7 +70,10 @@ class Jobs:
         reading: Reading,
         recorder: Recorder,
         timeout_s: float,
+        tail: Callable[[ReadPlan], int],
     ) -> None:
+        self.idle: Callable[[], None] = _nothing
+        self._tail = tail
         self._core = core
         self._warm, self._blocks = warm, blocks
         self._reading = reading
@@ -72,13 +88,13 @@ class Jobs:
         """
         tasks, warm = task_rows(plan), self._warm
         if tasks is None:
-            return Job(plan, self._blocks.take(plan.size), 0)
+            return Job(plan, self._blocks.take(plan.size + self._tail(plan)), 0)
         rows, recorded = tasks[0], self._recorder.enabled
         if warm is not None and plan.size <= warm.size:
             warm.reserve()
             kept = plan, tasks, warm
             return Job(plan, None, self._core.submit(address_of(rows), len(rows), 0, kept, recorded=recorded))
-        memory = self._blocks.take(plan.size)
+        memory = self._blocks.take(plan.size + self._tail(plan))
         handle = self._core.submit(
             address_of(rows), len(rows), address_of(memory), (plan, tasks, memory), recorded=recorded
         )  # fmt: skip
@@ -97,7 +113,7 @@ class Jobs:
         for job in jobs:
             if not job.handle:
                 return job
-        handle = self._core.wait([job.handle for job in jobs], self._timeout_s or None)
+        handle = self._core.wait([job.handle for job in jobs], self._timeout_s or None, self.idle)
         if handle is None:
             raise no_batch("reader threads", self._timeout_s)
         return next(job for job in jobs if job.handle == handle)

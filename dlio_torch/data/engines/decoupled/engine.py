@@ -6,6 +6,7 @@ import math
 import resource
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from multiprocessing.process import BaseProcess
@@ -16,13 +17,13 @@ from dlio_torch.data.engines.decoupled.batch_groups import BatchGroups, Decouple
 from dlio_torch.data.engines.decoupled.block_arrays import BlockArray, device_array, host_array
 from dlio_torch.data.engines.decoupled.block_pool import BlockPool, Blocks
 from dlio_torch.data.engines.decoupled.core_epoch import CoreEpoch
-from dlio_torch.data.engines.decoupled.core_jobs import Jobs, is_native
+from dlio_torch.data.engines.decoupled.core_jobs import Jobs, is_native, no_tail
 from dlio_torch.data.engines.decoupled.device_blocks import DeviceBlocks, current_gpu
 from dlio_torch.data.engines.decoupled.device_files import device_file_opener
 from dlio_torch.data.engines.decoupled.device_reading import DeviceReading
 from dlio_torch.data.engines.decoupled.epoch import Epoch
 from dlio_torch.data.engines.decoupled.facts import THREADS
-from dlio_torch.data.engines.decoupled.group_plan import Planner
+from dlio_torch.data.engines.decoupled.group_plan import Planner, ReadPlan
 from dlio_torch.data.engines.decoupled.group_reader import Reading
 from dlio_torch.data.engines.decoupled.lane_batches import LaneGroups
 from dlio_torch.data.engines.decoupled.open_files import Files
@@ -77,6 +78,7 @@ class DecoupledEngine:
         blocks: the memory of batches; ``None``: of this process.
         share: which of how many shares of the groups, or parts of a plan, this engine makes.
         placement: CPUs of the reader threads.
+        tail: bytes of a block behind those that are read, for a plan.
 
     Attributes:
         blocks: the memory of batches.
@@ -92,6 +94,7 @@ class DecoupledEngine:
         blocks: BlockPool | None = None,
         share: tuple[int, int] = (0, 1),
         placement: Placement = UNPLACED,
+        tail: Callable[[ReadPlan], int] = no_tail,
     ) -> None:
         self._placement = placement
         self._config = config
@@ -111,9 +114,9 @@ class DecoupledEngine:
         self._files = Files(source.fmt, source.manifest, source.recorder, limit, held)
         self._direct = direct = source.fmt.config.direct_io
         self._planner = Planner(source.fmt.specs(), source.manifest, self._files, block=BLOCK if direct else 0)
-        # A mover that is given, and memory of a GPU, need Python's threads; so do workers, which are told by another
-        # thread what the trainer has taken.
-        self._may_use_core = mover is None and config.read_to == "host" and source.preprocess is None and blocks is None
+        # A mover that is given, and memory of a GPU, need Python's threads.
+        self._may_use_core = mover is None and config.read_to == "host" and source.preprocess is None
+        self._tail = tail
         self._core: ReadCore | None = None
         self._warm: WarmBlocks | None = None
         mover = mover or open_reading_mover(config, direct=direct)
@@ -186,7 +189,9 @@ class DecoupledEngine:
             self._warm_up(self._core, self.blocks, int(max(size, 0 if plan is None else plan.size)))
         assert isinstance(self._reading, Reading)
         assert not isinstance(self.blocks, DeviceBlocks)
-        return Jobs(self._core, self._warm, self.blocks, self._reading, self._source.recorder, config.timeout_s)
+        return Jobs(
+            self._core, self._warm, self.blocks, self._reading, self._source.recorder, config.timeout_s, self._tail
+        )
 
     def _warm_up(self, core: ReadCore, blocks: Blocks, size: int) -> None:
         """Sees to blocks of at least ``size`` bytes."""

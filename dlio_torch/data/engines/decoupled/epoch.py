@@ -19,6 +19,13 @@ Share = Callable[[Sequence[Part]], None]
 """Function that runs all parts of a task, helped by idle threads, and raises the error of any part."""
 
 
+_SLICE_S = 0.1
+
+
+def _nothing() -> None:
+    """Does nothing during a wait."""
+
+
 class Groups(Protocol):
     """Protocol of an epoch's groups of batches."""
 
@@ -41,9 +48,15 @@ class Epoch(Iterator[Fetched]):
         limit: bytes that are read ahead and not taken yet; a single group may be larger.
         in_order: give groups in the order of steps; else as they are ready.
         timeout_s: seconds to wait for a batch; 0 disables the limit.
+
+    Attributes:
+        idle: is called by :meth:`next_filled` during long waits, which its exception ends.
+        wait_for_room: likewise, where all that may be read ahead was given.
     """
 
     def __init__(self, groups: Groups, *, threads: int, limit: int, in_order: bool, timeout_s: float) -> None:
+        self.idle: Callable[[], None] = _nothing
+        self.wait_for_room: Callable[[], None] = _nothing
         self._groups = groups
         self._limit = limit
         self._in_order = in_order
@@ -99,6 +112,16 @@ class Epoch(Iterator[Fetched]):
         if isinstance(batches, BaseException):
             raise batches
         return number, batches
+
+    def next_filled(self) -> tuple[int, list[Fetched]]:
+        """Same as :meth:`next_group`, for a thread that has to look at something else during long waits."""
+        while True:
+            with self._come:
+                nothing_begun = self._begun == self._taken and not self._has_room()
+                if self._come.wait_for(self._has_come, 0 if nothing_begun else _SLICE_S):
+                    break
+            (self.wait_for_room if nothing_begun else self.idle)()
+        return self.next_group()
 
     def took(self, number: int) -> None:
         """Remove a used-up group from the groups that count as read ahead."""

@@ -64,6 +64,10 @@ class SharedBlocks:
                 return block, address - begin
         return None
 
+    def block_at(self, address: int) -> int:
+        """The block that begins at an address."""
+        return next(block for block, (begin, _) in list(self._ranges.items()) if begin == address)
+
     def send(self, block: int) -> None:
         """Transfer a block to the trainer."""
         with self._lock:

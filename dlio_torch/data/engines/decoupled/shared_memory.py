@@ -31,7 +31,11 @@ _WINDOW = 256 << 20  # a mapping has a descriptor of its own in Python: few larg
 _FEWER = "lower loader.num_workers"
 _HUGE = 2 << 20  # from this size on the system may use huge pages
 _HEAD = mmap.PAGESIZE // 8  # numbers before the columns of the table
-_TABLE = (_HEAD + 4 * MOST_BLOCKS) * 8
+RING = 256
+"""Groups that a worker can have published and the trainer not received."""
+MESSAGE = 5
+"""Numbers of the message about a group."""
+_TABLE = (_HEAD + 4 * MOST_BLOCKS + MESSAGE * RING) * 8
 
 
 def _number(position: int) -> property:
@@ -59,6 +63,7 @@ class Region:
         offset: first byte of each block in the region.
         size: its bytes.
         freed: when it became free; ``time.monotonic_ns``.
+        ring: messages about the last groups; a group's number modulo :data:`RING` is its row.
     """
 
     def __init__(self, descriptor: int, number: int) -> None:
@@ -67,7 +72,9 @@ class Region:
         self._windows: dict[tuple[int, int], mmap.mmap] = {}
         table: Numbers = np.frombuffer(self._map(0, _TABLE), np.int64)
         self.head = table[:_HEAD]
-        self.state, self.offset, self.size, self.freed = table[_HEAD:].reshape(4, MOST_BLOCKS)
+        columns, ring = np.split(table[_HEAD:], [4 * MOST_BLOCKS])
+        self.state, self.offset, self.size, self.freed = columns.reshape(4, MOST_BLOCKS)
+        self.ring = ring.reshape(RING, MESSAGE)
 
     def memory(self, block: int, size: int) -> npt.NDArray[np.uint8]:
         """The first ``size`` bytes of a block."""
@@ -130,10 +137,16 @@ class Region:
     """Offset of the next block in bytes."""
     allocated = _number(5)
     """Number of blocks allocated so far."""
+    published = _number(6)
+    """Number of groups that the worker has published, in all runs."""
+    received = _number(7)
+    """Number of groups that the trainer has received or passed over, in all runs."""
+    ended = _number(8)
+    """Number of the last run that the worker has ended."""
 
 
 class SharedMemory:
-    """Shared memory file and one wake-up event per worker; can be passed to workers of every start method.
+    """Shared memory file, and wake-up events of the trainer and each worker, for workers of every start method.
 
     Args:
         workers: how many.
@@ -146,7 +159,7 @@ class SharedMemory:
         try:
             self._descriptors = [os.memfd_create("dlio_torch", os.MFD_CLOEXEC)]
             os.ftruncate(self._descriptors[0], workers * _REGION)
-            self._descriptors += [os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for _ in range(workers)]
+            self._descriptors += [os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for _ in range(workers + 1)]
         except OSError as error:
             raise RunFailed(
                 f"shared memory for the loader workers cannot be created: {error.strerror}",
@@ -160,6 +173,15 @@ class SharedMemory:
     def event(self, worker: int) -> int:
         """Descriptor that becomes readable when :meth:`wake` is called."""
         return self._descriptors[1 + worker]
+
+    @property
+    def bell(self) -> int:
+        """Descriptor that becomes readable when a worker calls :meth:`ring_bell`."""
+        return self._descriptors[-1]
+
+    def ring_bell(self) -> None:
+        """Wake the trainer so that it checks the regions."""
+        os.eventfd_write(self._descriptors[-1], 1)
 
     def wake(self, worker: int) -> None:
         """Wake a worker so that it checks its region."""

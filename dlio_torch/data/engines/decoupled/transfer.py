@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import time
 import weakref
 from collections.abc import Sequence
@@ -12,12 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.data.dataset.fetched import Fetched
+from dlio_torch.data.engines.decoupled.batch_groups import batches_of
 from dlio_torch.data.engines.decoupled.block_pool import Memory
 from dlio_torch.data.engines.decoupled.pinning import Pinned
 from dlio_torch.data.engines.decoupled.shared_block_pool import SharedBlocks
-from dlio_torch.data.engines.decoupled.shared_memory import FREE, HELD, Region
+from dlio_torch.data.engines.decoupled.shared_memory import FREE, HELD, RING, Region
+from dlio_torch.data.engines.decoupled.worker_messages import FILLED, layout_of
 from dlio_torch.errors import DlioError
-from dlio_torch.formats.core.batch import Batch, as_tensor
+from dlio_torch.formats.core.batch import ArraySpec, Batch, as_tensor
 
 _There = tuple[int, int, tuple[int, ...], str]  # block, first byte in it, shape, type
 _Array = _There | npt.NDArray[np.generic]  # what lies in no block is small
@@ -35,15 +38,13 @@ class Sent(NamedTuple):
     """Message with the batches of a group.
 
     Attributes:
-        worker: who made them.
         items: batches, or errors in place of them, in their order.
     """
 
-    worker: int
     items: list[_SentBatch]
 
 
-def send(worker: int, items: Sequence[Fetched], blocks: SharedBlocks) -> Sent:
+def send(items: Sequence[Fetched], blocks: SharedBlocks) -> Sent:
     """Transfer the batches of a group to the trainer."""
     sent: list[_SentBatch] = []
     used: set[int] = set()
@@ -57,7 +58,7 @@ def send(worker: int, items: Sequence[Fetched], blocks: SharedBlocks) -> Sent:
         sent.append(_SentBatch(arrays, item.number, item.error))
     for block in used:
         blocks.send(block)
-    return Sent(worker, sent)
+    return Sent(sent)
 
 
 class Inbox:
@@ -73,6 +74,21 @@ class Inbox:
         self._pinned = Pinned() if pinned else None
         self._pid = os.getpid()
         self._held: dict[int, weakref.ref[Memory]] = {}
+
+    def receive(self, specs: Sequence[ArraySpec]) -> list[Fetched] | BaseException:
+        """Receives the next group that the worker has published: its batches, or the error of the worker.
+
+        Args:
+            specs: arrays of a sample.
+        """
+        region = self._region
+        _, kind, block, first, size = region.ring[region.received % RING].tolist()
+        region.received += 1
+        memory = self._hold(block)
+        if kind == FILLED:
+            return [Fetched(batch) for batch in batches_of(layout_of(memory, first, size, specs), memory)]
+        message: Sent | BaseException = pickle.loads(memory[:size].tobytes())
+        return self.open(message) if isinstance(message, Sent) else message
 
     def open(self, sent: Sent) -> list[Fetched]:
         """Returns the batches as views of the worker's memory; a block returns to the worker when no view is left."""
