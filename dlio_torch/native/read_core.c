@@ -374,15 +374,6 @@ int dlio_core_is_idle(struct core *core)
     return idle;
 }
 
-/* How a complete job ended, see struct job, and the address of its memory; returns the number of parts that are
- * recorded. */
-int64_t dlio_core_report(const struct job *job, int64_t *report)
-{
-    memcpy(report, job->report, sizeof job->report);
-    report[5] = (int64_t)job->base;
-    return job->uses;
-}
-
 /* What was recorded of the parts of a complete job: rows of struct use. */
 void dlio_core_uses(const struct job *job, struct use *uses)
 {
@@ -395,4 +386,16 @@ void dlio_core_release(struct job *job)
 {
     free(job->use);
     free(job);
+}
+
+/* How a complete job ended, see struct job, and the address of its memory.  Returns the number of parts that are
+ * recorded; a job without such parts is freed. */
+int64_t dlio_core_report(struct job *job, int64_t *report)
+{
+    int64_t uses = job->uses;
+    memcpy(report, job->report, sizeof job->report);
+    report[5] = (int64_t)job->base;
+    if (uses == 0)
+        dlio_core_release(job);
+    return uses;
 }

@@ -31,6 +31,7 @@ _PART_BYTES = 1 << 20  # of a job that one thread takes, unless requests are lar
 _SLICE_S = 0.1  # most seconds of a wait outside of Python, which notices signals
 _CLOSING_S = 2.0
 _REPORT_FIELDS = 6
+_NO_USES = np.empty((0, USE_FIELDS), np.int64)
 
 
 def _nothing() -> None:
@@ -88,6 +89,8 @@ class ReadCore:
         self._pid = os.getpid()
         self._kept: dict[int, Any] = {}  # objects whose memory jobs use
         self.calls = 0
+        self._fields = np.empty(_REPORT_FIELDS, np.int64)
+        self._fields_address = address_of(self._fields)
         part = request if request >= _PART_BYTES else _PART_BYTES // request * request
         settings = np.array([request, part, block, depth], np.int64)
         self._core: int | None = self._functions.open(threads, address_of(settings))
@@ -172,14 +175,15 @@ class ReadCore:
             all is read.
         """
         functions = self._functions
-        report, fields = None, np.empty(_REPORT_FIELDS, np.int64)
-        parts = functions.report(job, address_of(fields))
-        result, task, item, got, cold, base = fields.tolist()
-        if parts or result or cold:
+        report, uses = None, _NO_USES
+        parts = functions.report(job, self._fields_address)
+        result, task, item, got, cold, base = self._fields.tolist()
+        if parts:
             uses = np.empty((parts, USE_FIELDS), np.int64)
             functions.uses(job, address_of(uses))
+            functions.release(job)
+        if parts or result or cold:
             report = Report(result, task, item, got, bool(cold), uses)
-        functions.release(job)
         del self._kept[job]
         return base, report
 

@@ -61,7 +61,11 @@ def _threads() -> list[tuple[str, bool]]:
     frames = sys._current_frames()
     main = threading.main_thread()
     readers = [thread for thread in threading.enumerate() if thread.name.startswith(_READER)]
-    for thread in readers or [main]:
+    of_python = {thread.native_id for thread in threading.enumerate()}
+    for native in threads_of(os.getpid()):
+        if native.name.startswith(_READER) and native.tid not in of_python:
+            described.append((f"thread {native.name!r} {native}", _is_informative(native)))
+    for thread in readers or ([] if described else [main]):
         # The number of the main thread is that of the process, also in a forked process.
         state = thread_state(os.getpid(), os.getpid() if thread is main else thread.native_id or -1)
         if state is not None:

@@ -15,6 +15,7 @@ from multiprocessing.process import BaseProcess
 from typing import Protocol
 
 from dlio_torch.data.engines.batch_loader import Batches, BatchLoader
+from dlio_torch.data.workers.placement import ReadingThread
 from dlio_torch.formats.core.batch import Batch, batch_bytes
 from dlio_torch.iotrace.recorder.spans import Recorder
 from dlio_torch.train.result import CopyTimes
@@ -104,7 +105,7 @@ class DevicePrefetcher:
         """The worker processes of the loader."""
         return self._loader.workers()
 
-    def threads(self) -> Sequence[threading.Thread]:
+    def threads(self) -> Sequence[ReadingThread]:
         """The reader threads of the loader."""
         return self._loader.threads()
 

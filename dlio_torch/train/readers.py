@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from dlio_torch.data.workers.placement import ReadingThread
 from dlio_torch.environment.cpu_lists import format_cpus
 from dlio_torch.environment.topology.kernel_files import text_of
 from dlio_torch.environment.topology.numa import PROC, cpus_of_task
@@ -21,7 +21,7 @@ class ReadingLoader(Protocol):
     def workers(self) -> Sequence[multiprocessing.process.BaseProcess]:
         """The worker processes."""
 
-    def threads(self) -> Sequence[threading.Thread]:
+    def threads(self) -> Sequence[ReadingThread]:
         """The reader threads of this process."""
 
 

@@ -97,7 +97,9 @@ static void end_job(struct core *core, struct job *job, int64_t *report)
 {
     check(dlio_core_wait(core, &job, 1, WAITING_S) == 0, "a job is not complete in time");
     int64_t parts = dlio_core_report(job, report);
-    struct use *uses = malloc((size_t)(parts + 1) * sizeof *uses);
+    if (parts == 0)
+        return;
+    struct use *uses = malloc((size_t)parts * sizeof *uses);
     dlio_core_uses(job, uses);
     for (int64_t i = 0; i < parts; i++)
         check(uses[i].end >= uses[i].begin && uses[i].thread > 0, "a part without times");

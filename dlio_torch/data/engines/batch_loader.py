@@ -7,7 +7,6 @@ option of each: the rank's own process reads ahead, as larcv's queue or TensorFl
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from multiprocessing.process import BaseProcess
@@ -26,7 +25,7 @@ from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.pipeline.stream import PipeStream
 from dlio_torch.data.workers.descriptor_limits import TooManyFiles
 from dlio_torch.data.workers.exits import WorkerSignals
-from dlio_torch.data.workers.placement import UNPLACED, Placement
+from dlio_torch.data.workers.placement import UNPLACED, Placement, ReadingThread
 from dlio_torch.data.workers.transfer_errors import drop_frames
 from dlio_torch.data.workers.worker_errors import NoBatch, explain
 from dlio_torch.errors import DlioError, PreconditionError
@@ -51,7 +50,7 @@ class Engine(Protocol):
         """The worker processes; empty for engines without them."""
 
     @property
-    def threads(self) -> Sequence[threading.Thread]:
+    def threads(self) -> Sequence[ReadingThread]:
         """The reader threads of this process; empty for engines without them."""
 
     def start(self, epoch: int, step: int) -> Iterator[Fetched]:
@@ -187,7 +186,7 @@ class BatchLoader:
         """The worker processes that read batches; empty if there are none."""
         return self._engine.workers
 
-    def threads(self) -> Sequence[threading.Thread]:
+    def threads(self) -> Sequence[ReadingThread]:
         """The threads of this process that read batches; empty if there are none."""
         return self._engine.threads
 

@@ -9,9 +9,29 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 Cpus = tuple[int, ...]
 """CPU numbers; empty: no restriction."""
+
+
+class ReadingThread(Protocol):
+    """Protocol of a thread that reads: one of Python's or a native one."""
+
+    @property
+    def native_id(self) -> int | None:
+        """Number that the kernel gave it; ``None``: it has not begun."""
+
+
+@dataclass(frozen=True)
+class NativeThread:
+    """Thread that runs no Python.
+
+    Attributes:
+        native_id: number that the kernel gave it.
+    """
+
+    native_id: int
 
 
 @dataclass(frozen=True)
@@ -35,14 +55,11 @@ class Placement:
         """CPUs of a worker process or reader thread, counted from 0."""
         return self.readers[number % len(self.readers)] if self.readers else ()
 
-    def place_threads(self, threads: Iterable[threading.Thread]) -> None:
+    def place_threads(self, threads: Iterable[ReadingThread]) -> None:
         """Restrict running reader threads, in the order of their numbers."""
-        self.place_numbered([thread.native_id for thread in threads if thread.native_id is not None])
-
-    def place_numbered(self, numbers: Iterable[int]) -> None:
-        """Restrict running reader threads, given by the kernel's numbers."""
-        for position, number in enumerate(numbers):
-            place_thread(number, self.of_reader(position))
+        for number, thread in enumerate(threads):
+            if thread.native_id is not None:
+                place_thread(thread.native_id, self.of_reader(number))
 
 
 UNPLACED = Placement()

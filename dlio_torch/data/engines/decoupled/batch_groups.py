@@ -129,6 +129,7 @@ class BatchGroups:
         self._reading: Any = tools.reading  # blocks and reading are for memory of the same kind
         self._blocks: Any = tools.blocks
         self._batch_recorder = BatchRecorder(source.recorder)
+        self._is_plain = not (source.recorder.enabled or source.verify or source.preprocess)
         # Nothing here refers back to the groups: what they hold is free as soon as nobody makes them any more.
         self._plans = plans = Plans(
             tools.planner, lambda number: [producer(step) for step in spec.steps_of(number)], self._groups
@@ -207,8 +208,8 @@ class BatchGroups:
     def _cut(self, plan: ReadPlan, memory: Any, begun: BatchStart | None) -> list[Fetched]:
         """Cuts a filled block into the batches of its plan."""
         recorder = self._batch_recorder
-        if begun is None:
-            return [Fetched(batch) for batch in self._batches(plan, memory)]
+        if self._is_plain:
+            return [Fetched(batch) for batch in batches_of(plan, memory, self._array)]
         fetched: list[Fetched] = []
         for batch in self._batches(plan, memory):
             # The first one has all of the reading: the others cost no more than what is done for them alone.

@@ -11,10 +11,14 @@ import numpy.typing as npt
 
 from dlio_torch.data.engines.decoupled.open_parts import OpenPart
 from dlio_torch.formats.core.layout import ArrayLayout, Chunks, Copies, Extents, Ints, Records, join_extents
+from dlio_torch.native.memory import address_of
+from dlio_torch.native.read_core import EXTENTS
 
 _GROUP_BITS = 40
 """Address bits of the virtual block of each group when several groups are planned together."""
 _IN_BLOCK = (1 << _GROUP_BITS) - 1
+_SIZES = (4, 8, 8, 8, 8, 0)
+"""Bytes of an element of the arrays of a task of extents."""
 _OFFSET_BITS = 50
 """Bits of an int64 that remain for an offset beside the number of a group."""
 
@@ -31,6 +35,7 @@ class CopyPlan:
         copies: extents that are in memory already.
         paths: the file of each descriptor.
         parts: open files beside those of the data set, which are needed until everything is read.
+        row: the sorted extents as a task of the read core; empty: not known.
     """
 
     descriptors: list[npt.NDArray[np.int32]] = field(default_factory=list)
@@ -40,6 +45,7 @@ class CopyPlan:
     copies: list[Copies] = field(default_factory=list)
     paths: dict[int, Path] = field(default_factory=dict)
     parts: list[OpenPart] = field(default_factory=list)
+    row: tuple[int, ...] = ()
 
     def add(self, array: ArrayLayout, planned: Extents | Chunks | Copies, descriptor: int | None) -> None:
         """Add what was planned for samples of one array in one file.
@@ -78,7 +84,13 @@ def by_group(moves: CopyPlan, groups: int) -> list[CopyPlan]:
             order = np.lexsort((extents.offsets, descriptors, group))
         descriptors, extents = descriptors[order], extents.taken(order)
         to = extents.to & _IN_BLOCK
+        begins = extents_row(descriptors, replace(extents, to=to))[2:]
         for part, low, high in _shares(parts, group[order]):
+            part.row = (
+                EXTENTS,
+                high - low,
+                *(begin and begin + low * size for begin, size in zip(begins, _SIZES, strict=True)),
+            )
             part.descriptors.append(descriptors[low:high])
             part.extents.append(replace(extents.taken(slice(low, high)), to=to[low:high]))
             part.paths = moves.paths
@@ -99,6 +111,13 @@ def by_group(moves: CopyPlan, groups: int) -> list[CopyPlan]:
             mine = order[low:high]
             part.copies.append(Copies(copies.sources[mine], copies.lengths[mine], copies.to[mine] & _IN_BLOCK))
     return parts
+
+
+def extents_row(descriptors: npt.NDArray[np.int32], extents: Extents) -> tuple[int, ...]:
+    """Extents as a task of the read core, which reads the arrays where they are."""
+    turned = 0 if extents.turned is None else address_of(extents.turned)
+    arrays = map(address_of, (extents.offsets, extents.lengths, extents.to))
+    return (EXTENTS, len(extents.offsets), address_of(descriptors), *arrays, turned, 0)
 
 
 def _shares(parts: Sequence[CopyPlan], groups: Ints) -> list[tuple[CopyPlan, int, int]]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dlio_torch.data.engines.decoupled.block_pool import BlockPool, Memory
+from dlio_torch.data.engines.decoupled.copy_plan import extents_row
 from dlio_torch.data.engines.decoupled.core_use import record_uses
 from dlio_torch.data.engines.decoupled.group_plan import ReadPlan
 from dlio_torch.data.engines.decoupled.group_reader import Reading, extent_error
@@ -19,7 +20,7 @@ from dlio_torch.formats.core.chunk_decoder import native_file
 from dlio_torch.formats.core.layout import Ints
 from dlio_torch.iotrace.recorder.spans import Recorder
 from dlio_torch.native.memory import address_of
-from dlio_torch.native.read_core import CHUNKS, COPIES, EXTENTS, RECORDS, TOO_SHORT, UNSUPPORTED, ReadCore, Report
+from dlio_torch.native.read_core import CHUNKS, COPIES, RECORDS, TOO_SHORT, UNSUPPORTED, ReadCore, Report
 from dlio_torch.syserrors import unreadable
 
 
@@ -171,13 +172,8 @@ def task_rows(plan: ReadPlan) -> tuple[Ints, list[Any]] | None:
         return None
     rows: list[tuple[int, ...]] = []
     kept: list[Any] = []
-    extents = plan.extents
-    if len(extents.offsets):
-        rows.append(
-            (EXTENTS, len(extents.offsets), address_of(plan.descriptors), address_of(extents.offsets),
-             address_of(extents.lengths), address_of(extents.to),
-             0 if extents.turned is None else address_of(extents.turned), 0)
-        )  # fmt: skip
+    if len(plan.extents.offsets):
+        rows.append(plan.row or extents_row(plan.descriptors, plan.extents))
     for copies in plan.copies:
         arrays = copies.sources, copies.lengths, copies.to
         rows.append((COPIES, len(copies.sources), 0, *map(address_of, arrays), 0, 0))

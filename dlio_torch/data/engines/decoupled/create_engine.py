@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.pipeline.sample_pipes import BatchIndices, EpochBatches
 from dlio_torch.data.workers.exits import WorkerLimits
-from dlio_torch.data.workers.placement import UNPLACED, Placement
+from dlio_torch.data.workers.placement import UNPLACED, Placement, ReadingThread
 
 if TYPE_CHECKING:
     from dlio_torch.data.engines.batch_loader import Engine, Source
@@ -37,7 +37,7 @@ class PipeEngine(DataLoaderEngine):
         self._pipe = pipe
 
     @property
-    def threads(self) -> list[threading.Thread]:
+    def threads(self) -> Sequence[ReadingThread]:
         """See ``loader.Engine``."""
         return self._pipe.threads
 

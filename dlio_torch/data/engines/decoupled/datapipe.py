@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from torch.utils.data import IterDataPipe, functional_datapipe
@@ -13,7 +12,7 @@ from dlio_torch.data.dataset.fetched import Fetched
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
 from dlio_torch.data.engines.decoupled.engine import DecoupledEngine
 from dlio_torch.data.order.orders import BatchProducer, Indices
-from dlio_torch.data.workers.placement import UNPLACED, Placement
+from dlio_torch.data.workers.placement import UNPLACED, Placement, ReadingThread
 
 
 class ListedBatches:
@@ -70,7 +69,7 @@ class ExtentReader(IterDataPipe[Fetched]):
         yield from self._engine.start(0, 0)
 
     @property
-    def threads(self) -> list[threading.Thread]:
+    def threads(self) -> Sequence[ReadingThread]:
         """The reader threads of the current iteration."""
         return [] if self._engine is None else self._engine.threads
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import resource
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
 from multiprocessing.process import BaseProcess
@@ -35,7 +34,7 @@ from dlio_torch.data.order.orders import BatchProducer
 from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.order.stream_plan import StreamPlan
-from dlio_torch.data.workers.placement import UNPLACED, Placement
+from dlio_torch.data.workers.placement import UNPLACED, NativeThread, Placement, ReadingThread
 from dlio_torch.formats.core.direct_file import BLOCK
 from dlio_torch.formats.core.format import Format
 from dlio_torch.native import NativeUnavailable
@@ -142,9 +141,11 @@ class DecoupledEngine:
         return []
 
     @property
-    def threads(self) -> list[threading.Thread]:
-        """The reader threads of the current epoch."""
-        return self._epoch.threads if isinstance(self._epoch, Epoch) else []
+    def threads(self) -> Sequence[ReadingThread]:
+        """The reader threads: those of the current epoch, or those of the read core."""
+        if isinstance(self._epoch, Epoch):
+            return self._epoch.threads
+        return [] if self._core is None else [NativeThread(number) for number in self._core.thread_numbers]
 
     def start(self, epoch: int, step: int) -> Epoch | CoreEpoch:
         """Start the batches of ``epoch`` from ``step`` on."""
@@ -184,7 +185,7 @@ class DecoupledEngine:
                 self._may_use_core = False
                 return None
             self._warm = None
-            self._placement.place_numbered(self._core.thread_numbers)
+            self._placement.place_threads(self.threads)
         if isinstance(self.blocks, Blocks):
             self._warm_up(self._core, self.blocks, int(max(size, 0 if plan is None else plan.size)))
         assert isinstance(self._reading, Reading)

@@ -46,7 +46,7 @@ class ArraySection:
     ends: Ints
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # not frozen, which takes twice as long to create
 class ReadPlan:
     """Read plan of one group of batches.
 
@@ -62,6 +62,7 @@ class ReadPlan:
         copies: extents that are in memory already.
         paths: the file of each descriptor.
         files: keeps the descriptors open.
+        row: the extents as a task of the read core; empty: not known.
     """
 
     indices: Indices
@@ -75,6 +76,7 @@ class ReadPlan:
     copies: Sequence[Copies]
     paths: dict[int, Path]
     files: Sequence[OpenFile | OpenPart]
+    row: tuple[int, ...] = ()
 
 
 class Planner:
@@ -293,5 +295,5 @@ def _plan(
     descriptors, extents = (moves.descriptors[0], moves.extents[0]) if moves.extents else (_NOWHERE, _NO_EXTENTS)
     return ReadPlan(
         indices, tuple(map(len, batches)), sections, size, descriptors, extents, moves.chunks, moves.records,
-        moves.copies, moves.paths, (*files, *moves.parts),
+        moves.copies, moves.paths, (*files, *moves.parts), moves.row,
     )  # fmt: skip

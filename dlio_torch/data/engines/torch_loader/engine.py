@@ -23,7 +23,7 @@ from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.pipeline.sample_pipes import BatchIndices, EpochBatches, PlainIterable
 from dlio_torch.data.pipeline.stream import PipeStream
 from dlio_torch.data.workers.exits import WorkerLimits, WorkerSignals
-from dlio_torch.data.workers.placement import UNPLACED, Placement
+from dlio_torch.data.workers.placement import UNPLACED, Placement, ReadingThread
 from dlio_torch.data.workers.worker_errors import begin_worker
 from dlio_torch.data.workers.worker_process import remove_segments, workers_folder
 from dlio_torch.environment import private_names
@@ -111,7 +111,7 @@ class DataLoaderEngine:
         return [worker for iterator in self._running for worker in private_names.loader_workers(iterator)]
 
     @property
-    def threads(self) -> Sequence[threading.Thread]:
+    def threads(self) -> Sequence[ReadingThread]:
         """See ``loader.Engine``."""
         return () if self._read_ahead is None else self._read_ahead.threads
 

@@ -57,7 +57,9 @@ def plain(value: Any) -> Any:
     """A plan, or a part of one, as values that can be compared; without files, readers and addresses."""
     if isinstance(value, ReadPlan):
         return {
-            one.name: plain(getattr(value, one.name)) for one in fields(value) if one.name not in ("files", "paths")
+            one.name: plain(getattr(value, one.name))
+            for one in fields(value)
+            if one.name not in ("files", "paths", "row")
         }
     if isinstance(value, np.ndarray):
         return value.tolist()
