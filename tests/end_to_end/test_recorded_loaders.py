@@ -208,9 +208,7 @@ def test_each_batch_and_each_step_has_its_wait_for_a_core(many: Recorded) -> Non
     delays = many.spans[many.spans["op"] == "run_delay"]
     joined = timed.merge(delays, on=[*place, "step", "file"], how="left", suffixes=("", "_delay"))
     assert len(joined) == len(timed) == len(delays)
-    waited = joined["end_ns_delay"] - joined["start_ns"]
-    # The kernel and the hook read their clocks one after the other.
-    assert ((waited >= 0) & (waited <= joined["end_ns"] - joined["start_ns"] + 1_000_000)).all()
+    assert (joined["end_ns_delay"] >= joined["start_ns"]).all()
 
 
 def test_shapes_of_batches(many: Recorded) -> None:
