@@ -86,8 +86,8 @@ class Arrivals:
             region.received += 1  # of a run that was given up
         return False
 
-    def _wait(self, look: Callable[[], tuple[int | None, bool]]) -> int | None:
-        worker, is_over = look()
+    def _wait(self, first_group: Callable[[], tuple[int | None, bool]]) -> int | None:
+        worker, is_over = first_group()
         end = time.monotonic() + (self._timeout_s or float("inf"))
         while not is_over:
             if self._poll.poll(_SLICE_S * 1000):
@@ -96,7 +96,7 @@ class Arrivals:
                 raise no_batch("loader workers", self._timeout_s)
             else:
                 self._check_workers()
-            worker, is_over = look()
+            worker, is_over = first_group()
         return worker
 
     def _check_workers(self) -> None:
