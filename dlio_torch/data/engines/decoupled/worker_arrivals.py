@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from multiprocessing.process import BaseProcess
 
 from dlio_torch.data.engines.decoupled.shared_memory import RING, Region, SharedMemory
+from dlio_torch.data.workers.exits import WorkerLimits, exit_of
 from dlio_torch.data.workers.worker_errors import no_batch
 
 _SLICE_S = 0.1  # most seconds of a wait before workers are looked at
@@ -23,6 +24,7 @@ class Arrivals:
         run: number of the run.
         workers: gives the processes.
         timeout_s: seconds to wait for a group; 0 disables the limit.
+        limits: those that workers may meet.
     """
 
     def __init__(
@@ -32,7 +34,9 @@ class Arrivals:
         run: int,
         workers: Callable[[], Sequence[BaseProcess]],
         timeout_s: float,
+        limits: WorkerLimits,
     ) -> None:
+        self._limits = limits
         self._bell = shared.bell
         self._poll = select.poll()
         self._poll.register(self._bell, select.POLLIN)
@@ -46,7 +50,7 @@ class Arrivals:
 
         Raises:
             RunFailed: none came in time.
-            RuntimeError: a worker died.
+            DlioError, RuntimeError: a worker died.
         """
         return self._wait(lambda: self._first([worker], in_order=True))
 
@@ -59,7 +63,7 @@ class Arrivals:
 
         Raises:
             RunFailed: none came in time.
-            RuntimeError: a worker died.
+            DlioError, RuntimeError: a worker died.
         """
         count = len(self._regions)
         turns = [(last + 1 + number) % count for number in range(count)]
@@ -100,6 +104,10 @@ class Arrivals:
         return worker
 
     def _check_workers(self) -> None:
-        for worker in self._workers():
+        workers = self._workers()
+        died = exit_of(workers, self._limits)
+        if died is not None:
+            raise died
+        for worker in workers:
             if not worker.is_alive():
                 raise RuntimeError(f"the loader worker (pid {worker.pid}) exited unexpectedly")

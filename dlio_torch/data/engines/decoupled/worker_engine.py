@@ -53,7 +53,7 @@ class WorkersEngine:
         limits: WorkerLimits | None = None,
         placement: Placement = UNPLACED,
     ) -> None:
-        limits = limits or worker_limits(config)
+        self._limits = limits = limits or worker_limits(config)
         self._plan = sampler if isinstance(sampler, PipePlan) and config.in_order else None
         # Compiled, where it must be, before all workers want it.
         open_reading_mover(config, direct=source.fmt.config.direct_io)
@@ -89,7 +89,9 @@ class WorkersEngine:
         self._stop()
         order = None if self._plan is None else round_robin(self._plan.left(epoch, step))
         source = self._loaders.start(epoch, step)
-        arrivals = Arrivals(self._shared, self._regions, self._groups.run, lambda: self.workers, self._timeout_s)
+        arrivals = Arrivals(
+            self._shared, self._regions, self._groups.run, lambda: self.workers, self._timeout_s, self._limits
+        )
         return _Items(arrivals, source, self, self._groups.run, order, in_order=self._in_order)
 
     def receive(self, worker: int) -> list[Fetched]:
