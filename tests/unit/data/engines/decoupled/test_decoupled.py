@@ -16,6 +16,7 @@ import torch
 from data_files import epoch_of, numbers
 from decoupled_data import data_of, decoupled, good_and_bad, watched
 
+import dlio_torch.data.engines.decoupled.datapipe  # noqa: F401 (registers read_extents)
 from dlio_torch.compute.emulate import Preprocess
 from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import ComputeConfig, LoaderConfig
