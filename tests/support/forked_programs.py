@@ -33,6 +33,8 @@ _EARLY = (
     "PYTHON", "LD_", "OMP_", "MKL_", "OPENBLAS", "KMP_", "TORCH_", "PYTORCH_", "CUDA_", "HDF5_", "NUMEXPR", "NPY_",
     "MALLOC_", "GLIBC_", "ARROW_", "ASAN_", "DLIO_TORCH_TEST", "DLIO_TORCH_POSIX",
 )  # fmt: skip
+BY_ITSELF = "DLIO_TORCH_TEST_BY_ITSELF"
+"""Environment variable of programs that start by themselves, where counts of their I/O are compared."""
 _LIMITS = (
     resource.RLIMIT_NOFILE,
     resource.RLIMIT_AS,
@@ -98,10 +100,11 @@ def install() -> None:
             _fork(popen, server, given)
 
     subprocess.Popen._execute_child = execute  # type: ignore[attr-defined]
-    atexit.register(_close)
+    atexit.register(close_servers)
 
 
-def _close() -> None:
+def close_servers() -> None:
+    """End the server processes; the next program starts one again."""
     for server in _servers.values():
         with contextlib.suppress(OSError):
             server.close()
@@ -120,6 +123,8 @@ def _server_for(given: Mapping[str, Any]) -> _Server | None:
     if given["umask"] >= 0 or given["process_group"] >= 0 or not given["close_fds"] or not given["restore_signals"]:
         return None
     env = os.environ if given["env"] is None else given["env"]
+    if BY_ITSELF in env:
+        return None
     early = tuple(sorted((os.fsdecode(name), os.fsdecode(value)) for name, value in env.items() if _is_early(name)))
     if any(name == "LD_PRELOAD" for name, _ in early):
         return None

@@ -28,12 +28,12 @@ def worker_pids() -> list[int]:
 
 
 def workers() -> list[str]:
-    """Running children of this process but the two helpers that multiprocessing keeps: id and command line."""
+    """Running children of this process but helpers of multiprocessing and of tests: id and command line."""
     found = []
     for child in psutil.Process().children(recursive=True):
         try:
             line = " ".join(child.cmdline())
-            helper = "multiprocessing.resource_tracker" in line or (
+            helper = any(name in line for name in ("multiprocessing.resource_tracker", "fork_server.py")) or (
                 "multiprocessing.forkserver" in line and child.ppid() == os.getpid()
             )
             if not helper and child.status() != psutil.STATUS_ZOMBIE:

@@ -43,8 +43,8 @@ def numbers(loader: Loader) -> list[int]:
 
 
 def children() -> set[int]:
-    """Child processes other than Python's own helpers."""
-    names = ("resource_tracker", "forkserver")
+    """Child processes other than helpers of Python and of tests."""
+    names = ("resource_tracker", "forkserver", "fork_server")
     found = psutil.Process().children(recursive=True)
     return {child.pid for child in found if not any(name in " ".join(child.cmdline()) for name in names)}
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import psutil
 import pytest
+from forked_programs import close_servers
 from ranks import clean_environ
 from strace import need_strace
 
@@ -558,6 +559,7 @@ def test_of_a_chain_of_programs_only_those_that_cannot_be_recorded_are_told(
 
 def test_orphans_are_told(static: Path, big: Path, tmp_path: Path) -> None:
     """A process whose parent has ended before it, as daemons are."""
+    close_servers()
     if threading.active_count() > 1 or psutil.Process().children():
         pytest.skip("this process has other threads or children")
     program = textwrap.dedent("""

@@ -30,7 +30,7 @@ from dlio_torch.native import NativeUnavailable
 from dlio_torch.native.read_core import ReadCore
 
 SAMPLE = 5 * 6 * 4 + 2  # bytes
-BY_PYTHON = ("tokens", "tokens, every token", "webdataset, images")
+BY_PYTHON = ("tokens", "tokens, every token", "webdataset, images", "jpeg, labels", "imagefolder, any size")
 """Layouts whose records only Python takes apart."""
 SLICE_S = 0.1  # of a wait
 SUPPORT = Path(__file__).parents[4] / "support"

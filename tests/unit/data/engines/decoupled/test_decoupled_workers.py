@@ -379,9 +379,9 @@ def test_workers_record_what_they_do(made: tuple[Format, Manifest], tmp_path: Pa
     recorder.close()
     events = read_events(tmp_path)
     counts = events.frame["op"].value_counts()
-    assert len(seen) == counts["batch"] == counts["preprocess"] == counts["collate"] == 10
+    assert len(seen) == counts["batch"] == counts["preprocess"] == counts["collate"] == 11
     assert seen == set(events.frame.loc[events.frame["op"] == "batch", "offset"])
-    assert events.frame.loc[events.frame["op"] == "read", "bytes"].sum() == 10 * BATCH
+    assert events.frame.loc[events.frame["op"] == "read", "bytes"].sum() == 21 * BATCH // 2
     assert events.frame["pid"].nunique() == 2
 
 
