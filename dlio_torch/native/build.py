@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -51,9 +52,21 @@ def library_file_name(name: str, source_dir: Path = SOURCE_DIR, machine: str | N
         FileNotFoundError: there is no ``<name>.c``.
     """
     digest = hashlib.sha256(" ".join((*FLAGS, *LIBRARIES)).encode())
-    for path in (source_dir / f"{name}.c", *sorted(source_dir.glob("*.h"))):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    for file, content in sorted(_sources(f"{name}.c", source_dir).items()):
+        digest.update(file.encode() + b"\0" + content)
     return f"{name}-{digest.hexdigest()[:16]}-{machine or platform.machine()}.so"
+
+
+def _sources(name: str, source_dir: Path) -> dict[str, bytes]:
+    """Contents of a C file and of the headers that it includes, by their names."""
+    contents: dict[str, bytes] = {}
+    waiting = [name]
+    while waiting:
+        file = waiting.pop()
+        if file not in contents:
+            contents[file] = (source_dir / file).read_bytes()
+            waiting += re.findall(r'^#include "([^"]+)"', contents[file].decode(), re.MULTILINE)
+    return contents
 
 
 def find_compiler() -> list[str] | None:

@@ -196,14 +196,18 @@ def test_unknown_library_is_named():
         native.load("nosuch")
 
 
-def test_file_name_follows_the_sources(tmp_path):
-    source = tmp_path / "x.c"
-    source.write_text("int x;")
-    first = build.library_file_name("x", tmp_path)
-    source.write_text("int x, y;")
-    second = build.library_file_name("x", tmp_path)
-    (tmp_path / "x.h").write_text("int z;")
-    assert len({first, second, build.library_file_name("x", tmp_path)}) == 3
+def test_file_name_follows_the_sources(tmp_path: Path) -> None:
+    (tmp_path / "x.c").write_text('#include "y.h"\n')
+    (tmp_path / "y.h").write_text('#include "z.h"\n')
+    (tmp_path / "z.h").write_text("int z;")
+    names = [build.library_file_name("x", tmp_path)]
+    for file in "x.c", "y.h", "z.h":
+        with open(tmp_path / file, "a") as source:
+            source.write("int other;")
+        names.append(build.library_file_name("x", tmp_path))
+    assert len(set(names)) == 4
+    (tmp_path / "of_others.h").write_text("int w;")
+    assert build.library_file_name("x", tmp_path) == names[-1]
 
 
 def test_cache_dir_follows_the_environment(monkeypatch, tmp_path):
