@@ -93,7 +93,8 @@ def train_rank(
         planned.mpi_ranks.close()  # a collective call, so it is left out after a failure
         mpi_io = asdict(planned.mpi_ranks.figures)
     staged = data.stager.done if data.stager is not None else []
-    loader_io = effective_io(config.loader) if facts(config.loader.engine).reads_ranges else None
+    reads = facts(config.loader.engine).reads_ranges and config.loader.replay != "batches"
+    loader_io = effective_io(config.loader) if reads else None
     return RankResult(
         result, loaders.load_s, loaders.load_bytes, load_io, emulator.describe(), mpi_io, staged, loader_io
     )

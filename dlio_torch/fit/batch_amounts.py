@@ -24,6 +24,7 @@ def fit_amounts(training: RecordedTraining, data: DataFit) -> Findings:
     epochs, rest = _batches_of_epochs(recorded), last_batch(training, recorded, size)
     given = ((int(epochs.max()) - 1) * size + rest) * _sharing_ranks(training, recorded)
     steps = [*_steps(training, recorded, data, epochs, size, given)]
+    steps = steps or [*_steps_without_rest(training, recorded, data, int(epochs.max()), size)]
     values = [
         Finding("train.batch_size", size, evidence, confidence),
         Finding("train.epochs", len(epochs), f"the loader was iterated {counted(len(epochs), 'time')}"),
@@ -71,6 +72,19 @@ def _steps(
     # A sampler may give fewer samples, or more, than there are.
     if most and abs(given - data.samples) >= size * training.world_size:
         evidence = f"the sampler gives {counted(most, 'batch', 'batches')} of {data.samples} samples in an iteration"
+        yield Finding("train.steps", most, evidence)
+
+
+def _steps_without_rest(
+    training: RecordedTraining, recorded: RecordedLoader, data: DataFit, most: int, size: int
+) -> Iterator[Finding]:
+    """``train.steps``, where the recipe's data would end in a smaller batch that the program has not."""
+    if is_stream(recorded) or recorded.loader.drop_last or not most:
+        return
+    files, per_file = (data.findings.value(f"dataset.{key}") for key in ("num_files", "samples_per_file"))
+    samples = files * per_file if files and per_file else data.samples
+    if most < -(-samples // (size * _sharing_ranks(training, recorded))):
+        evidence = f"the sampler gives {counted(most, 'batch', 'batches')} in an iteration"
         yield Finding("train.steps", most, evidence)
 
 

@@ -93,6 +93,10 @@ def amount_of_reads(training: RecordedTraining, data: DataFit) -> Iterator[Findi
     reads = reads_of(training, data)
     batch = _batch(reads, data)
     yield Finding("train.batch_size", batch, reads.evidence, "likely")
+    smallest = int(np.unique(reads.batches, return_counts=True)[1].min())
+    if data.reads is not None and smallest < batch:
+        evidence = f"the smallest batch has {smallest} of {batch} samples"
+        yield Finding("access.tail", "keep", evidence, "likely")
     yield Finding("train.epochs", reads.passes, f"the same bytes are read {counted(reads.passes, 'time')}", "likely")
 
 

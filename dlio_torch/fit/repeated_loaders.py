@@ -123,7 +123,12 @@ def _renumbered_calls(torch: TorchCalls, joined: _Joined) -> TorchCalls:
             for process in torch.processes
         ),
         datasets=tuple(dataset for dataset in torch.datasets if dataset.id not in joined.datasets),
-        loaders=tuple(loader for loader in torch.loaders if loader.id not in loaders),
+        loaders=tuple(
+            # Each of the joined loaders started workers of its own.
+            replace(loader, persistent_workers=False) if loader.id in loaders.values() else loader
+            for loader in torch.loaders
+            if loader.id not in loaders
+        ),
         epochs=tuple(
             replace(
                 epoch,

@@ -29,15 +29,18 @@ static int has_targets(struct reader *reader, int64_t count)
     return 1;
 }
 
+/* Whether this thread has a ring.  A system that gives some threads rings may refuse others: they read by calls. */
+static int has_ring(struct reader *reader, const struct settings *settings)
+{
+    if (reader->ring == NULL && !reader->ring_refused)
+        reader->ring_refused = uring_open((uint32_t)settings->depth, &reader->ring) != 0;
+    return reader->ring != NULL;
+}
+
 /* As fill_extents, by the ring of this thread. */
 static int64_t fill_by_ring(struct reader *reader, const struct settings *settings, int64_t count, int64_t request,
                             int64_t *failed)
 {
-    if (reader->ring == NULL) {
-        int error = uring_open((uint32_t)settings->depth, &reader->ring);
-        if (error != 0)
-            return error;
-    }
     if (settings->block == 0)
         return uring_read_extents(reader->ring, count, reader->descriptors, reader->offsets, reader->lengths,
                                   reader->to, request, failed);
@@ -51,7 +54,7 @@ static int64_t fill_extents(struct reader *reader, const struct settings *settin
     int64_t block = settings->block, request = settings->request;
     if (block > 0)
         request = request < block ? block : request / block * block;
-    if (settings->depth > 0)
+    if (settings->depth > 0 && has_ring(reader, settings))
         return fill_by_ring(reader, settings, count, request, failed);
     if (block == 0)
         return read_extents(count, reader->descriptors, reader->offsets, reader->lengths, reader->to, request, failed);

@@ -75,6 +75,7 @@ struct reader {
     struct chunk_decoder decoder;
     int has_decoder;
     struct uring *ring; /* opened by the thread when it first reads */
+    int ring_refused;
 };
 
 /* Bytes of work of an item: to inflate a chunk takes longer than to read it. */

@@ -205,6 +205,11 @@ class ReadCore:
                 on_end(self._kept[job], self.finish(job)[0])
         return bool(self._functions.is_idle(self._core))
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no thread is inside a part of a job."""
+        return not self.is_open or bool(self._functions.is_idle(self._core))
+
     def close(self) -> None:
         """End the threads; one that is still inside a read after two seconds ends after that read."""
         core = self._core

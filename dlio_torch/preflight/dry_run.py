@@ -209,7 +209,9 @@ def _evaluation(config: Config, order: RankOrder, world_size: int) -> Iterator[s
     times = len(sampler) * train.epochs // train.eval_every_steps if train.eval_every_steps else 0
     times += train.epochs // train.eval_every_epochs if train.eval_every_epochs else 0
     ranks = f"each of {counted(world_size, 'rank')}" if train.eval_ranks == "all" else "the first rank"
-    yield f"evaluations: {times} of {len(evaluation)} steps, {evaluation.batch_size} samples each, by {ranks}"
+    full = evaluation.epoch_samples == len(evaluation) * evaluation.batch_size
+    samples = f"{evaluation.batch_size} samples each" if full else f"{evaluation.epoch_samples} samples in all"
+    yield f"evaluations: {times} of {len(evaluation)} steps, {samples}, by {ranks}"
 
 
 def _checkpoints(config: Config, steps: int, world_size: int, sources: Mapping[str, str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import islice
 
 from dlio_torch.compute.emulate import no_compute
 from dlio_torch.data.engines.batch_loader import BatchLoader
@@ -53,7 +54,7 @@ class Evaluation:
         clock = time.perf_counter_ns
         start = clock()
         batches = self._loader.epoch(self.evaluations)
-        for step, batch in enumerate(batches, 1):
+        for step, batch in enumerate(islice(batches, batches.steps), 1):  # a pipe may go on
             fetched = copied = clock()
             if self._copies is not None:
                 self._copies.start(batch)

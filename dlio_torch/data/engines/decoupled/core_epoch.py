@@ -78,6 +78,7 @@ class CoreEpoch(Iterator[Fetched]):
         self._under_way: deque[_GroupUnderWay] = deque()
         self._items: deque[Fetched] = deque()  # of the group that is being taken
         self._current = -1
+        self._is_stopped = False
         SHORT.begin(self)
         self._fill(_AT_FIRST)
 
@@ -158,6 +159,9 @@ class CoreEpoch(Iterator[Fetched]):
         self._under_way.clear()
         self._items.clear()
         SHORT.end(self)
+        if self._is_stopped:  # jobs under way are those of a later epoch
+            return self._jobs.is_idle
+        self._is_stopped = True
         return self._jobs.cancel()
 
     def __del__(self) -> None:

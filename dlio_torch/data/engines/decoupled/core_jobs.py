@@ -13,6 +13,7 @@ from dlio_torch.data.engines.decoupled.copy_plan import extents_row
 from dlio_torch.data.engines.decoupled.core_use import record_uses
 from dlio_torch.data.engines.decoupled.group_plan import ReadPlan
 from dlio_torch.data.engines.decoupled.group_reader import Reading, extent_error
+from dlio_torch.data.engines.decoupled.open_files import OpenFile
 from dlio_torch.data.engines.decoupled.warm_blocks import WarmBlocks
 from dlio_torch.data.workers.worker_errors import no_batch
 from dlio_torch.errors import DlioError
@@ -105,6 +106,11 @@ class Jobs:
         """Gives up all jobs; returns whether all have ended in time."""
         return self._core.cancel(_take_back)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no thread reads."""
+        return self._core.is_idle
+
     def first(self, jobs: Sequence[Job]) -> Job:
         """Waits for one of some jobs and returns it.
 
@@ -163,6 +169,13 @@ def is_native(plan: ReadPlan) -> bool:
     return all(records.layout.native_file() is not None for records in plan.records)
 
 
+def is_read_by_planning(plan: ReadPlan) -> bool:
+    """Whether nothing is left to read: its files were read, and decoded, when they were opened."""
+    layouts = [file.layout for file in plan.files if isinstance(file, OpenFile)]
+    left = len(plan.extents.offsets) or plan.chunks or plan.records
+    return not left and any(layout.once or layout.read_bytes for layout in layouts)
+
+
 def task_rows(plan: ReadPlan) -> tuple[Ints, list[Any]] | None:
     """The plan as rows of tasks of the read core, and the arrays that they name beside the plan's.
 
@@ -202,6 +215,8 @@ def failure(plan: ReadPlan, report: Report) -> DlioError:
         path, extents = plan.paths[int(plan.descriptors[item])], plan.extents
         return extent_error(path, int(extents.offsets[item]), int(extents.lengths[item]), report.got, errno)
     task -= len(plan.copies)
+    if task < 0:
+        raise MemoryError("no memory for a job of the read core")
     if task < len(plan.records):
         assert errno is not None  # a record that is cut needs another decoder, which says so
         return unreadable(plan.records[task].layout.path, OSError(errno, os.strerror(errno)))

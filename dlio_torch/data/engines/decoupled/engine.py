@@ -16,7 +16,7 @@ from dlio_torch.data.engines.decoupled.batch_groups import BatchGroups, Decouple
 from dlio_torch.data.engines.decoupled.block_arrays import BlockArray, device_array, host_array
 from dlio_torch.data.engines.decoupled.block_pool import BlockPool, Blocks
 from dlio_torch.data.engines.decoupled.core_epoch import CoreEpoch
-from dlio_torch.data.engines.decoupled.core_jobs import Jobs, is_native, no_tail
+from dlio_torch.data.engines.decoupled.core_jobs import Jobs, is_native, is_read_by_planning, no_tail
 from dlio_torch.data.engines.decoupled.device_blocks import DeviceBlocks, current_gpu
 from dlio_torch.data.engines.decoupled.device_files import device_file_opener
 from dlio_torch.data.engines.decoupled.device_reading import DeviceReading
@@ -155,7 +155,7 @@ class DecoupledEngine:
         if self._source.preprocess is None:  # else the trainer would wait for the CPU work on batches behind
             each = max(1, int(min(self._group_bytes, config.prefetch_bytes // (self._threads + 1)) // size))
         groups = self._groups(epoch, step, each, size)
-        jobs = self._jobs(groups, each * size)
+        jobs = self._jobs(groups)
         if jobs is not None:
             self._epoch = CoreEpoch(groups, jobs, limit=config.prefetch_bytes, in_order=config.in_order)
             return self._epoch
@@ -169,12 +169,13 @@ class DecoupledEngine:
         self._placement.place_threads(self._epoch.threads)
         return self._epoch
 
-    def _jobs(self, groups: BatchGroups, size: float) -> Jobs | None:
-        """Jobs of the read core, if it can read these groups of about ``size`` bytes."""
-        if not self._may_use_core or type(groups) is not BatchGroups:
+    def _jobs(self, groups: BatchGroups) -> Jobs | None:
+        """Jobs of the read core, if it can read these groups."""
+        if not self._may_use_core or type(groups) is not BatchGroups or not len(groups):
             return None
         plan = groups.first_plan()
-        if plan is not None and not is_native(plan):
+        # Python's threads open files whose samples are read, or decoded, by that: the trainer would do it one by one.
+        if plan is not None and (not is_native(plan) or is_read_by_planning(plan)):
             return None
         config = self._config
         if self._core is None:
@@ -187,7 +188,7 @@ class DecoupledEngine:
             self._warm = None
             self._placement.place_threads(self.threads)
         if isinstance(self.blocks, Blocks):
-            self._warm_up(self._core, self.blocks, int(max(size, 0 if plan is None else plan.size)))
+            self._warm_up(self._core, self.blocks, max(1, groups.size(0), 0 if plan is None else plan.size))
         assert isinstance(self._reading, Reading)
         assert not isinstance(self.blocks, DeviceBlocks)
         return Jobs(

@@ -13,10 +13,12 @@ from __future__ import annotations
 import threading
 from collections import defaultdict, deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from dlio_torch import native
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.dataset.fetched import Fetched
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
@@ -57,6 +59,9 @@ class WorkersEngine:
         self._plan = sampler if isinstance(sampler, PipePlan) and config.in_order else None
         # Compiled, where it must be, before all workers want it.
         open_reading_mover(config, direct=source.fmt.config.direct_io)
+        with suppress(native.NativeUnavailable):
+            for name in ("read_core", "decode_chunk"):
+                native.open_library(name)
         self._shared = SharedMemory(config.num_workers)
         self._regions = [self._shared.region(worker) for worker in range(config.num_workers)]
         self._inboxes = [Inbox(region, pinned=config.pin_memory) for region in self._regions]

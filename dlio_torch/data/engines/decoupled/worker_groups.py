@@ -59,14 +59,26 @@ class WorkerGroups(IterableDataset[Sent]):
         self._sampler = sampler
         self._shared = shared
         self._worker: _WorkerReaders | None = None
+        self._begun = False
         self.run = 0
 
     def __iter__(self) -> Iterator[Sent]:
-        if self._worker is None:
-            self._worker = _WorkerReaders(self._config, self._source, self._sampler, self._shared)
-        else:
+        if self._begun:
             self.run += 1
-        return self._worker.publish(self.run)
+        self._begun = True
+        return self._published(self.run)
+
+    def _published(self, run: int) -> Iterator[Sent]:
+        if self._worker is None:
+            try:
+                self._worker = _WorkerReaders(self._config, self._source, self._sampler, self._shared)
+            except BaseException:  # the DataLoader carries it, when the trainer sees that the run has ended
+                info = get_worker_info()
+                assert info is not None
+                self._shared.region(info.id).ended = run
+                self._shared.ring_bell()
+                raise
+        yield from self._worker.publish(run)
 
 
 class _WorkerReaders:
@@ -115,7 +127,7 @@ class _WorkerReaders:
         except (StopIteration, _RunOver):
             pass
         except Exception as error:  # it is the trainer's to handle
-            self._outbox.publish_error(error)
+            self._publish_error(error)
         finally:
             if self._epoch is not None:
                 self._epoch.stop()
@@ -136,6 +148,14 @@ class _WorkerReaders:
                 items = group
             self._outbox.publish(send(items, self._blocks))
         self._shared.ring_bell()
+
+    def _publish_error(self, error: Exception) -> None:
+        """Publishes the error that ends the run, when the trainer has taken a group of a full ring."""
+        while self._outbox.is_full:
+            if self._region.alive != self._run:
+                return
+            self._poll.poll(_SLICE_S * 1000)
+        self._outbox.publish_error(error)
 
     def _wait_for_trainer(self) -> None:
         """Waits a moment for the trainer to take a group."""

@@ -30,8 +30,15 @@ from dlio_torch.native import NativeUnavailable
 from dlio_torch.native.read_core import ReadCore
 
 SAMPLE = 5 * 6 * 4 + 2  # bytes
-BY_PYTHON = ("tokens", "tokens, every token", "webdataset, images", "jpeg, labels", "imagefolder, any size")
-"""Layouts whose records only Python takes apart."""
+BY_PYTHON = (
+    # Only Python takes their records apart.
+    "tokens", "tokens, every token", "webdataset, images", "jpeg, labels", "imagefolder, any size",
+    # Files are read, and decoded, when they are opened.
+    "npy, one a file", "npz, one a file", "npz, deflated", "npz, deflated, one a file", "npz, last axis", "csv",
+    "csv, wide", "arrow, truth values", "arrow, zstd", "png", "jpeg, stored", "imagefolder",
+    "imagefolder, masks, any size", "tfrecord, gzip", "webdataset, gzip",
+)  # fmt: skip
+"""Layouts that Python's threads read."""
 SLICE_S = 0.1  # of a wait
 SUPPORT = Path(__file__).parents[4] / "support"
 
@@ -106,6 +113,14 @@ def test_no_python_reads_what_is_only_bytes(layout: str, tmp_path: Path, jobs: l
         assert all(torch.equal(ours[name], other[name]) for name in other)
     loader.close()
     assert bool(jobs) == (layout not in BY_PYTHON)
+
+
+def test_an_epoch_that_was_replaced_leaves_the_next_one_alone(made: tuple[Format, Manifest]) -> None:
+    engine = engine_of(made, sampler_of(), prefetch_bytes=4 * SAMPLE)
+    first, second = engine.start(0, 0), engine.start(1, 0)
+    assert list(first) == []
+    assert len(list(second)) == 10
+    engine.close()
 
 
 def test_blocks_are_used_again(made: tuple[Format, Manifest]) -> None:

@@ -24,6 +24,7 @@ from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import ComputeConfig, LoaderConfig
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.engines.batch_loader import BatchLoader
+from dlio_torch.data.engines.decoupled import worker_groups
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
 from dlio_torch.data.engines.decoupled.pinning import Pinned
 from dlio_torch.data.engines.decoupled.shared_block_pool import SharedBlocks
@@ -157,6 +158,25 @@ def test_resumes_where_it_was_saved(made: tuple[Format, Manifest]) -> None:
     assert numbers(epoch_of(other, 2)) == expected(2, 4)
     assert numbers(epoch_of(other, 3)) == expected(3)
     other.close()
+
+
+def test_workers_without_batches_end(made: tuple[Format, Manifest]) -> None:
+    loader = decoupled(*made, sampler_of(batch_size=8), num_workers=4, **FORK)
+    assert numbers(epoch_of(loader, 0)) == numbers(epoch_of(decoupled(*made, sampler_of(batch_size=8)), 0))
+    loader.close()
+
+
+def test_a_worker_that_cannot_begin_ends_the_run(
+    made: tuple[Format, Manifest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object) -> None:
+        raise RunFailed("no memory for a worker")
+
+    monkeypatch.setattr(worker_groups, "_WorkerReaders", refuse)
+    loader = decoupled(*made, sampler_of(), num_workers=2, timeout_s=0, **FORK)
+    with pytest.raises(RunFailed, match="no memory for a worker"):
+        next(loader.epoch(0))
+    loader.close()
 
 
 # --- memory ---------------------------------------------------------------------------------------
