@@ -489,3 +489,11 @@ def test_the_plan_is_what_the_run_does(
     assert "steps: 8 per rank and epoch, 1 epoch, 4 samples per rank and step" in out
     assert len(made.steps) == 8
     assert sorted(folder.rglob("*")) == before
+
+
+def test_the_evaluation_of_an_endless_stream_ends(tmp_path: Path) -> None:
+    stream = ["access.pattern=stream", "access.partition=files", "access.tail=pad"]
+    evaluation = ["train.eval_every_epochs=1", "dataset.num_files_eval=1", "dataset.samples_per_file_eval=10"]
+    done = dlio(tmp_path, "recipe=minimal", "scale=tiny", *stream, *evaluation)
+    assert done.ended.exit_code == 0, done.ended.stderr
+    assert done.summary["eval"]["steps"] == 3

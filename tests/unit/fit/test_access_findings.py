@@ -193,3 +193,10 @@ def test_threads_of_nodes_are_reader_threads() -> None:
     loader = fit_loader(recorded(shuffled(24), dataset=nodes, num_workers=3, **options), DATA)
     assert loader.value("loader.engine") == "nodes"
     assert (loader.value("loader.num_workers"), loader.value("loader.read_threads")) == (0, 3)
+
+
+def test_a_sampler_that_leaves_no_smaller_batch() -> None:
+    """The recipe's 25 samples would end in a batch of one sample, which the program does not have."""
+    found = fit_amounts(recorded(shuffled(24)), replace(DATA, samples=25))
+    assert found.value("train.steps") == 6
+    assert fit_amounts(recorded(shuffled(22)), replace(DATA, samples=22)).value("train.steps") is None
