@@ -48,10 +48,10 @@ def print_fit(result: FitResult, stream: TextIO, *, short: bool = False) -> None
 def headline(score: Score) -> str:
     """Verdict in one line."""
     worst = score.worst
-    if not worst.distance:
-        return "Alike in all components, without any difference."
-    verdict = "Alike in all components" if score.agrees else "Not alike"
     noise = "" if worst.noise is None else f"; two recordings of the program differ by {worst.noise:.3f}"
+    if not worst.distance:
+        return f"Alike in all components, without any difference{noise}."
+    verdict = "Alike in all components" if score.agrees else "Not alike"
     distance = f"distance {worst.distance:.3f}, alike up to {bound(worst):.3f}"
     return f"{verdict}. Worst component: {worst.name}, {distance}{noise}."
 

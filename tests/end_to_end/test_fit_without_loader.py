@@ -31,7 +31,7 @@ def loop(tmp_path_factory: pytest.TempPathFactory) -> FitResult:
     script = [sys.executable, str(PROGRAM), "--data", str(folder / "data")]
     _run([*script, "--make", "--samples", "256"])
     recorder = [sys.executable, "-m", "dlio_torch", "trace", "--output", str(folder / "rec"), "--"]
-    _run([*recorder, *script, "--step-ms", "20", "--batch-size", "16"])
+    _run([*recorder, *script, "--step-ms", "60", "--batch-size", "16"])
     return make_result(FitRequest(folder / "rec", folder / "mine"), lambda line: None)
 
 

@@ -24,7 +24,7 @@ BEGUN = 100  # the first steps fill caches
         # Each family of formats brings three modules: its package, facts and options.
         (["ls"], 413, 45),
         (["explain", "loader.num_workers"], 413, 45),
-        (["show", "recipe=cosmic_tagger"], 418, 45),
+        (["show", "recipe=cosmic_tagger"], 419, 45),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )

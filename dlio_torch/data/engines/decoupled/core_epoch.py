@@ -6,6 +6,7 @@ batches.  No Python runs in between: it is woken once a group.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -61,17 +62,19 @@ class CoreEpoch(Iterator[Fetched]):
         jobs: reads it.
         limit: bytes that are read ahead and not taken yet; a single group may be larger.
         in_order: give groups in the order of steps; else as they are ready.
+        most: groups that are planned at once, with all their files open; ``None``: no limit.
 
     Attributes:
         wait_for_room: waits until :meth:`took` was called, where all that may be read ahead was given.
     """
 
-    def __init__(self, groups: BatchGroups, jobs: Jobs, *, limit: int, in_order: bool) -> None:
+    def __init__(self, groups: BatchGroups, jobs: Jobs, *, limit: int, in_order: bool, most: int | None = None) -> None:
         self._groups = groups
         self._jobs = jobs
         self.wait_for_room: Callable[[], None] = _no_room
         self._limit = limit
         self._in_order = in_order
+        self._most = sys.maxsize if most is None else most
         self._count = len(groups)
         self._submitted = 0
         self._ahead = 0  # bytes of groups that are submitted and not taken
@@ -171,7 +174,7 @@ class CoreEpoch(Iterator[Fetched]):
         """Submits groups up to number ``most`` while there is room."""
         while self._submitted < min(self._count, most):
             size = self._groups.size(self._submitted)
-            if self._ahead and self._ahead + size > self._limit:
+            if (self._ahead and self._ahead + size > self._limit) or len(self._under_way) >= self._most:
                 return
             number = self._submitted
             self._submitted += 1

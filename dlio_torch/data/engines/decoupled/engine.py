@@ -157,7 +157,9 @@ class DecoupledEngine:
         groups = self._groups(epoch, step, each, size)
         jobs = self._jobs(groups)
         if jobs is not None:
-            self._epoch = CoreEpoch(groups, jobs, limit=config.prefetch_bytes, in_order=config.in_order)
+            room = self._room()
+            most = None if room is None else max(1, room // len(groups.steps(0)))
+            self._epoch = CoreEpoch(groups, jobs, limit=config.prefetch_bytes, in_order=config.in_order, most=most)
             return self._epoch
         self._epoch = Epoch(
             groups,
