@@ -31,13 +31,12 @@ class _GroupUnderWay(NamedTuple):
 
     Attributes:
         number: of the group.
-        job: its reads; ``None``: it could not be planned.
-        error: why it could not.
+        job: its reads; ``None``: it could not be planned.  The error is not kept, for it would keep files open: the
+            batches are planned one by one when the group is taken.
     """
 
     number: int
     job: Job | None
-    error: DlioError | None = None
 
 
 class FilledGroup(NamedTuple):
@@ -136,19 +135,17 @@ class CoreEpoch(Iterator[Fetched]):
             self.wait_for_room()
             self._fill(self._count)
         group = self._first()
-        number, job, error = group
+        number, job = group
         if job is not None:
             self._jobs.first([job])
         self._under_way.remove(group)
+        steps = self._groups.steps(number)
         if job is not None:
             try:
                 return number, FilledGroup(job.plan, *self._jobs.finish(job))
-            except DlioError as raised:
-                error = raised
-        steps = self._groups.steps(number)
-        if len(steps) == 1:
-            assert error is not None
-            return number, [failed(error)]
+            except DlioError as error:
+                if len(steps) == 1:
+                    return number, [failed(error)]
         return number, [item for step in steps for item in self._alone(step)]
 
     def took(self, number: int) -> None:
@@ -177,12 +174,15 @@ class CoreEpoch(Iterator[Fetched]):
             if (self._ahead and self._ahead + size > self._limit) or len(self._under_way) >= self._most:
                 return
             number = self._submitted
+            try:
+                group = _GroupUnderWay(number, self._jobs.submit(self._groups.plan(number)))
+            except DlioError:
+                if self._under_way:  # their open files may be too many for this one: again when they are taken
+                    return
+                group = _GroupUnderWay(number, None)
+            self._under_way.append(group)
             self._submitted += 1
             self._ahead += size
-            try:
-                self._under_way.append(_GroupUnderWay(number, self._jobs.submit(self._groups.plan(number))))
-            except DlioError as error:
-                self._under_way.append(_GroupUnderWay(number, None, error))
 
     def _first(self) -> _GroupUnderWay:
         """The group that is taken next."""
