@@ -5,7 +5,6 @@ Before anything else is imported, signals end the process at once in one line: t
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import sys
@@ -35,7 +34,6 @@ def main() -> int:
     from dlio_torch import cli
 
     code = cli.main()
-    gc.freeze()  # Python's last collection would walk through all objects of torch for half a second
     if code in cli.ENDED_BY_SIGNAL:
         from dlio_torch.supervision.signals import exit_program
 

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import textwrap
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -152,17 +151,6 @@ def test_show_explain_and_ls_print(capsys: pytest.CaptureFixture[str]) -> None:
         assert name in listed
     assert cli.main(["ls", "formats", "--json"]) == 0
     assert set(json.loads(capsys.readouterr().out)["formats"]) >= {"hdf5", "synthetic"}
-
-
-def test_the_interpreter_ends_without_a_last_collection(tmp_path: Path) -> None:
-    program = """
-        import atexit, gc, runpy, sys
-        atexit.register(lambda: print("frozen:", gc.get_freeze_count() > 1000))
-        sys.argv[1:] = ["--version"]
-        runpy.run_module("dlio_torch", run_name="__main__", alter_sys=True)
-    """
-    done = process(tmp_path, textwrap.dedent(program))
-    assert (done.returncode, done.stdout.splitlines()[1:]) == (0, ["frozen: True"]), done.stderr
 
 
 def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
