@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
+from forked_programs import by_itself
 from ranks import SUPPORT
 
 from dlio_torch.study.warm_start import WarmStart
@@ -47,7 +48,8 @@ def arguments(home: Path, name: str, *settings: str) -> list[str]:
 
 def fresh(home: Path, name: str, *settings: str) -> Ended:
     command = emulator(arguments(home, name, *settings))
-    return run_process(command, home / f"{name}.log", timeout_s=200, cwd=home)
+    with by_itself():
+        return run_process(command, home / f"{name}.log", timeout_s=200, cwd=home)
 
 
 def run(warm: WarmStart, home: Path, name: str, *settings: str, timeout_s: float = 200) -> Ended | None:

@@ -21,7 +21,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ _LIMITS = (
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of prctl(2)
 _MOST_SERVERS = 2
 
+_pause = threading.Event()
 _owner = os.getpid()
 _execute = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 _signature = inspect.signature(_execute)
@@ -103,6 +104,16 @@ def install() -> None:
     atexit.register(close_servers)
 
 
+@contextlib.contextmanager
+def by_itself() -> Iterator[None]:
+    """Programs that this process starts meanwhile start by themselves: their state is compared."""
+    _pause.set()
+    try:
+        yield
+    finally:
+        _pause.clear()
+
+
 def close_servers() -> None:
     """End the server processes; the next program starts one again."""
     for server in _servers.values():
@@ -114,7 +125,7 @@ def close_servers() -> None:
 def _server_for(given: Mapping[str, Any]) -> _Server | None:
     """The server whose packages were imported in the environment of a program; ``None``: it starts by itself."""
     args = given["args"]
-    if os.getpid() != _owner:  # a fork of the test process, which shares its connections
+    if _pause.is_set() or os.getpid() != _owner:  # a fork of the test process, which shares its connections
         return None
     plain = isinstance(args, list | tuple) and [os.fsdecode(word) for word in args[:3]] == _PROGRAM
     special = [given[name] for name in ("executable", "preexec_fn", "shell", "gid", "gids", "uid")]
