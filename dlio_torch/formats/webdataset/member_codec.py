@@ -68,7 +68,10 @@ def array_of(member: SampleMember, key: str, stored: bytes, images: str, sample:
     if not member.decoded:
         return _stored(member, stored, sample)
     try:
-        value = _decoded(member, key, stored, images)
+        try:
+            value = _decoded(member, key, stored, images)
+        except SystemError:  # of Python's parser, before 3.11.8, where two threads parse heads of arrays at once
+            value = _decoded(member, key, stored, images)
     except Exception as error:  # Pillow, NumPy and int() raise errors of many kinds
         text = " ".join(str(error).split()) or type(error).__name__
         raise DataError(
