@@ -33,8 +33,6 @@ _EARLY = (
     "PYTHON", "LD_", "OMP_", "MKL_", "OPENBLAS", "KMP_", "TORCH_", "PYTORCH_", "CUDA_", "HDF5_", "NUMEXPR", "NPY_",
     "MALLOC_", "GLIBC_", "ARROW_", "ASAN_", "DLIO_TORCH_TEST", "DLIO_TORCH_POSIX",
 )  # fmt: skip
-BY_ITSELF = "DLIO_TORCH_TEST_BY_ITSELF"
-"""Environment variable of programs that start by themselves, where counts of their I/O are compared."""
 _LIMITS = (
     resource.RLIMIT_NOFILE,
     resource.RLIMIT_AS,
@@ -106,7 +104,7 @@ def install() -> None:
 
 @contextlib.contextmanager
 def by_itself() -> Iterator[None]:
-    """Programs that this process starts meanwhile start by themselves: their state is compared."""
+    """Programs that this process starts meanwhile start by themselves: their state, or their I/O, is compared."""
     _pause.set()
     try:
         yield
@@ -134,8 +132,6 @@ def _server_for(given: Mapping[str, Any]) -> _Server | None:
     if given["umask"] >= 0 or given["process_group"] >= 0 or not given["close_fds"] or not given["restore_signals"]:
         return None
     env = os.environ if given["env"] is None else given["env"]
-    if BY_ITSELF in env:
-        return None
     early = tuple(sorted((os.fsdecode(name), os.fsdecode(value)) for name, value in env.items() if _is_early(name)))
     if any(name == "LD_PRELOAD" for name, _ in early):
         return None

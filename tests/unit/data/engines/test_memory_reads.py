@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forked_programs import BY_ITSELF
+from forked_programs import by_itself
 from ranks import SUPPORT
 
 from dlio_torch.data.engines import replay_reads
@@ -64,10 +64,9 @@ def run(folder: Path, replay: str) -> dict[str, Any]:
         f"dataset.root={folder / 'data'}",
         f"output.dir={folder / replay}",
     ]
-    done = subprocess.run(
-        [sys.executable, "-m", "dlio_torch", *arguments],
-        env=os.environ | {BY_ITSELF: "1"}, capture_output=True, text=True, check=False, timeout=200,
-    )  # fmt: skip
+    command = [sys.executable, "-m", "dlio_torch", *arguments]
+    with by_itself():
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads((folder / replay / "summary.json").read_text())
     return found
