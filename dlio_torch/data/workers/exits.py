@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import re
 import shutil
@@ -103,9 +104,13 @@ def exit_in(error: BaseException, limits: WorkerLimits) -> DlioError | None:
 
 
 def _swallows_errors(frame: FrameType | None) -> bool:
-    """Whether an exception raised here would be printed and lost, as in a destructor, or leave an import half done."""
+    """Whether an exception raised here would be printed and lost, as in a destructor or where the garbage collector
+    calls back, or leave an import half done.
+    """
+    collected = {getattr(callback, "__code__", None) for callback in gc.callbacks}
     while frame is not None:
-        if frame.f_code.co_name == "__del__" or frame.f_globals.get("__name__") in _SWALLOWING:
+        code = frame.f_code
+        if code.co_name == "__del__" or code in collected or frame.f_globals.get("__name__") in _SWALLOWING:
             return True
         frame = frame.f_back
     return False

@@ -51,14 +51,14 @@ def test_process(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("servers")
 def test_environment_folder_and_limits(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
     try:
         with subprocess.Popen(LONG, cwd=tmp_path, stderr=subprocess.DEVNULL) as program:
             limits = psutil.Process(program.pid).rlimit(resource.RLIMIT_NOFILE)
             program.kill()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert limits[0] == 200
+    assert limits[0] == soft - 1
     show = [*PROGRAM, "show", "recipe=minimal", "train.batch_size=${oc.env:SIZE}"]
     done = subprocess.run(
         show, env=os.environ | {"SIZE": "7"}, cwd=tmp_path, capture_output=True, text=True, check=False
