@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # `--help` is to be quick
     from multiprocessing.process import BaseProcess
     from pathlib import Path
 
+    import torch
     from torch.distributed.device_mesh import DeviceMesh
 
 _NODE_THREADS = ("_thread", "_read_thread", "_sort_thread")  # of a Prefetcher or PinMemory; of a ParallelMapper, two
@@ -125,6 +126,18 @@ def replace_end_of_workers(iterator: Any) -> None:
 def end_loader_workers(iterator: Any) -> None:
     """End the workers of a DataLoader's iterator; waits up to five seconds for each worker in turn."""
     iterator._shutdown_workers()
+
+
+def shared_storage(nbytes: int) -> torch.UntypedStorage:
+    """Memory that other processes can map, as torch's collate function takes it in a loader worker.
+
+    Raises:
+        RuntimeError: there is no room in ``/dev/shm``, or no descriptor.
+    """
+    import torch
+
+    storage: torch.UntypedStorage = torch.UntypedStorage._new_shared(nbytes)  # type: ignore[no-untyped-call]
+    return storage
 
 
 def mesh_of_rank(ranks: Any, names: tuple[str, ...], rank: int, device: str) -> DeviceMesh:

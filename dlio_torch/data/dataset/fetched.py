@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dlio_torch.errors import DlioError
-from dlio_torch.formats.core.batch import Batch
+from dlio_torch.formats.core.batch import Batch, as_tensor, is_reserved
 
 
 class Fetched(NamedTuple):
@@ -13,6 +13,9 @@ class Fetched(NamedTuple):
 
     A named tuple, because the pinning of torch and torchdata keeps its type and pins the tensors in it.  An error
     travels as a value: torch would turn one that is raised in a worker into a text of many lines.
+
+    Between processes each tensor has shared memory of its own, and a connection that transfers its descriptor.  What
+    the tool adds to a batch travels as an array beside them: an application does not pay for it.
 
     Attributes:
         batch: the tensors by name; empty where there is an error.
@@ -33,6 +36,16 @@ class Fetched(NamedTuple):
         if self.error is not None:
             raise self.error
         return self.batch
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        arrays = {name: tensor.numpy() if is_reserved(name) else tensor for name, tensor in self.batch.items()}
+        return _received, (arrays, self.number, self.error)
+
+
+def _received(arrays: dict[str, Any], number: int, error: DlioError | None) -> Fetched:
+    """A result in the process that gets it."""
+    batch = {name: as_tensor(array) if is_reserved(name) else array for name, array in arrays.items()}
+    return Fetched(batch, number, error)
 
 
 def failed(error: DlioError) -> Fetched:

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+from dlio_torch.data.dataset.batch_memory import batch_allocator
 from dlio_torch.data.dataset.map_dataset import SampleDataset
-from dlio_torch.formats.core.batch import INDEX, LENGTHS, Batch, batch_bytes
+from dlio_torch.formats.core.batch import INDEX, LENGTHS, Batch, batch_bytes, is_reserved
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 
 
@@ -60,8 +61,13 @@ class InMemoryDataset(Dataset[Batch]):
         if not np.array_equal(numbers[positions], wanted):
             raise KeyError(f"the requested samples {indices} are not all in memory")
         batch: Batch = {}
+        allocate = batch_allocator()
         for name, array in arrays.items():
             ends = self._ends.get(name)
+            if ends is None and allocate is not None and not is_reserved(name):
+                into, batch[name] = allocate((len(positions), *array.shape[1:]), array.dtype)
+                np.take(array, positions, axis=0, out=into, mode="clip")  # other modes copy it a second time
+                continue
             if ends is None:
                 batch[name] = torch.from_numpy(np.take(array, positions, axis=0))
                 continue

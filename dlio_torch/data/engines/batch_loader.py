@@ -17,13 +17,13 @@ import torch
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.dataset.fetched import Fetched
 from dlio_torch.data.dataset.map_dataset import CatchingDataset
+from dlio_torch.data.dataset.transfer_memory import TooManyFiles
 from dlio_torch.data.engines import registry
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
 from dlio_torch.data.engines.replay import ReplayedBatches
 from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.pipeline.stream import PipeStream
-from dlio_torch.data.workers.descriptor_limits import TooManyFiles
 from dlio_torch.data.workers.exits import WorkerSignals
 from dlio_torch.data.workers.placement import UNPLACED, Placement, ReadingThread
 from dlio_torch.data.workers.transfer_errors import drop_frames

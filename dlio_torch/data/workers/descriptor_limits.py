@@ -8,7 +8,7 @@ import resource
 from dataclasses import dataclass
 
 from dlio_torch.config.schema import LoaderConfig
-from dlio_torch.errors import PreconditionError
+from dlio_torch.data.dataset.transfer_memory import TooManyFiles
 from dlio_torch.syserrors import errno_of
 
 EXIT_CODE = errno.EMFILE
@@ -18,10 +18,6 @@ _QUEUE = 2  # the pipe through which all workers send
 _TRANSFER = 3  # in a worker: a listening socket, a connection, a data file
 _OTHERS = 16  # files of results, recordings and the interpreter, at most
 _TEXTS = ("too many open files", "items of ancdata")  # of torch, and of a message that lost its descriptors
-
-
-class TooManyFiles(PreconditionError):
-    """The limit of open files is too low for loader workers (exit code 3)."""
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from types import FrameType
 from typing import Any
 
 from dlio_torch.config.schema import LoaderConfig
+from dlio_torch.data.dataset.transfer_memory import LOWER
 from dlio_torch.data.workers.descriptor_limits import EXIT_CODE, OpenFiles
-from dlio_torch.data.workers.transfer_errors import LOWER
 from dlio_torch.environment.private_names import is_handler_of_loaders
 from dlio_torch.errors import DlioError, RunFailed
 from dlio_torch.files.locked_folder import SHARED_MEMORY

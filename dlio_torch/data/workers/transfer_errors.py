@@ -8,26 +8,17 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import sys
 import traceback
-from multiprocessing import util
 from typing import Any
 
 import torch
 
 from dlio_torch.data.dataset.fetched import Fetched, failed
-from dlio_torch.data.workers.descriptor_limits import TooManyFiles
+from dlio_torch.data.dataset.transfer_memory import RAISE, cause_of, transfer_error
 from dlio_torch.environment.private_names import on_transfer_error
 from dlio_torch.errors import DlioError
-from dlio_torch.files.locked_folder import SHARED_MEMORY
 from dlio_torch.syserrors import NO_SPACE, errno_of, refused, say
-
-LOWER = "lower loader.num_workers, loader.prefetch_factor or train.batch_size"
-"""Hint that names the options which reduce the memory of batches."""
-_BEFORE_FOLDERS = -50  # Python flushes queues at -5, and removes temporary folders at -100
-_RAISE = f"raise the size of {SHARED_MEMORY}"
-_TORCH = re.compile(r"\((\d+)\)$")  # its messages end with the errno
 
 
 def shared_numbers(count: int) -> torch.Tensor:
@@ -40,7 +31,7 @@ def shared_numbers(count: int) -> torch.Tensor:
         return torch.zeros(count, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call, no-any-return]
     except RuntimeError as error:
         raise refused(
-            "shared memory for the loader workers cannot be created", _cause(error), elsewhere=_RAISE
+            "shared memory for the loader workers cannot be created", cause_of(error), elsewhere=RAISE
         ) from error
 
 
@@ -48,7 +39,7 @@ def not_started(error: Exception) -> DlioError:
     """Makes the error for workers or threads that the system could not start."""
     if "start new thread" in str(error):  # Python's message has no errno
         error = OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-    elsewhere = _RAISE if errno_of(error) in NO_SPACE else "lower loader.num_workers"
+    elsewhere = RAISE if errno_of(error) in NO_SPACE else "lower loader.num_workers"
     return refused("the loader's workers cannot be started", error, elsewhere=elsewhere)
 
 
@@ -67,21 +58,10 @@ def report_failures() -> None:
 
 
 def _send_error(queue: Any, error: Exception, item: Any) -> None:
-    cause = _cause(error)
-    number = errno_of(cause)
-    if number is None:  # not an error of the system: a bug
+    line = transfer_error(error)
+    if line is None:  # a bug
         traceback.print_exception(error)
         os._exit(1)
-    subject = f"a batch of a loader worker (pid {os.getpid()}) could not be transferred"
-    line: DlioError
-    if number == errno.EMFILE:
-        line = TooManyFiles(subject)
-        # At the exit of the process Python would print a traceback: it cannot open its temporary folder to remove it.
-        util.Finalize(None, os._exit, args=(0,), exitpriority=_BEFORE_FOLDERS)
-    elif number in (*NO_SPACE, errno.ENOMEM):
-        line = refused(f"{subject} through {SHARED_MEMORY}", cause, elsewhere=f"{_RAISE}, or {LOWER}")
-    else:
-        line = refused(subject, cause, elsewhere=LOWER)
     answer = _replace_batch(failed(line), item)
     if answer == item:  # it holds no batch that an error could replace
         say(f"error: {line}")
@@ -94,8 +74,3 @@ def _replace_batch(failure: Fetched, item: Any) -> Any:
     if isinstance(item, Fetched):
         return failure
     return tuple(_replace_batch(failure, part) for part in item) if isinstance(item, tuple) else item
-
-
-def _cause(error: Exception) -> Exception:
-    match = _TORCH.search(str(error))
-    return OSError(int(match[1]), os.strerror(int(match[1]))) if match else error

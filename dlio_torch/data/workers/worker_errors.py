@@ -12,7 +12,8 @@ from multiprocessing import resource_sharer
 from multiprocessing.process import BaseProcess
 from types import TracebackType
 
-from dlio_torch.data.workers.descriptor_limits import EXIT_CODE, TooManyFiles, is_too_many
+from dlio_torch.data.dataset.transfer_memory import TooManyFiles
+from dlio_torch.data.workers.descriptor_limits import EXIT_CODE, is_too_many
 from dlio_torch.data.workers.exits import WorkerLimits, exit_in, exit_of
 from dlio_torch.data.workers.placement import UNPLACED, Placement, place_process
 from dlio_torch.data.workers.transfer_errors import not_started, report_failures
