@@ -1,6 +1,6 @@
 """DataPipes of files that are read from start to end: records, batches of records, tensors.
 
-    StreamFiles -> read_records -> interleave_records -> shuffle_pool -> batches -> assemble_batches
+    StreamFiles -> read_records -> interleave_records -> shuffle_pool -> decode_records -> batches -> assemble_batches
 
 :class:`~dlio_torch.data.order.stream_plan.StreamPlan` says which files, and predicts what comes out.  In memory are
 the pool, the open files and the batches under way.
@@ -17,6 +17,7 @@ from typing import Any
 from torch.utils.data import IterDataPipe, functional_datapipe, get_worker_info
 
 from dlio_torch.compute.emulate import Preprocess
+from dlio_torch.data.dataset.batch_memory import batch_allocator
 from dlio_torch.data.dataset.fetched import Fetched, failed
 from dlio_torch.data.dataset.map_dataset import SampleDataset
 from dlio_torch.data.dataset.provenance import BatchRecorder
@@ -27,10 +28,12 @@ from dlio_torch.data.pipeline.round_robin import RoundRobin
 from dlio_torch.data.workers.transfer_errors import shared_numbers
 from dlio_torch.errors import DataError, DlioError
 from dlio_torch.formats.core.batch import ArraySpec, Batch, BatchBuffer, Sample, batch_bytes, collated, samples_of
+from dlio_torch.formats.core.format import Format
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 from dlio_torch.syserrors import unreadable
 
 Record = tuple[int, Sample]  # number of the sample in the data set, and its arrays
+StoredRecord = tuple[int, Any]  # the same before it is decoded
 # A file, the first sample that is read of it, the number of this sample in the data set, and the samples in the order
 # in which they are wanted, counted from this one.
 Piece = tuple[int, int, int, "range | Numbers"]
@@ -69,13 +72,30 @@ class StreamDataset(SampleDataset):
         super().__init__(*args, unit=unit, **options)
         self._whole_pieces = unit != "sample"
 
-    def records(self, piece: Piece) -> Iterator[Record]:
-        """Yields the requested samples of a file.
+    def records(self, piece: Piece) -> Iterator[StoredRecord]:
+        """Yields the requested samples of a file; :meth:`decoded` gives their arrays.
 
         Raises:
             DataError: the file is missing, damaged, or holds another number of samples.
         """
         return self._whole(*piece) if self._whole_pieces else self._streamed(*piece)
+
+    @property
+    def decodes(self) -> bool:
+        """Whether records are decoded after they are read."""
+        return not self._whole_pieces and type(self._format).decoded is not Format.decoded
+
+    def decoded(self, record: StoredRecord) -> Record:
+        """A record with its arrays.
+
+        Raises:
+            DataError: it cannot be decoded.
+        """
+        began = time.perf_counter_ns()
+        number, stored = record
+        sample = self._format.decoded(stored)
+        self._recorder.add("decode", began, time.perf_counter_ns())
+        return number, sample
 
     def check(self, batch: Batch) -> None:
         """Compare a batch with the generated content.
@@ -85,11 +105,11 @@ class StreamDataset(SampleDataset):
         """
         self._check(batch)
 
-    def _streamed(self, file: int, begin: int, first: int, rows: range | Numbers) -> Iterator[Record]:
+    def _streamed(self, file: int, begin: int, first: int, rows: range | Numbers) -> Iterator[StoredRecord]:
         add, clock = self._recorder.add, time.perf_counter_ns
         reader, path = self._reader(file, OrderedDict())
         try:
-            samples = self._format.stream(reader)
+            samples = self._format.stored(reader)
             for row in rows:
                 began = clock()
                 sample = next(samples, None)
@@ -129,7 +149,7 @@ def _miscounted(path: str, actual: str, expected: int) -> DataError:
 
 
 @functional_datapipe("read_records")
-class RecordSources(IterDataPipe[Iterator[Record]]):
+class RecordSources(IterDataPipe[Iterator[StoredRecord]]):
     """DataPipe of one iterator of records per file: ``StreamFiles(plan, 0, 0).read_records(dataset)``.
 
     Nothing is opened before such an iterator is asked for its first record.
@@ -140,8 +160,21 @@ class RecordSources(IterDataPipe[Iterator[Record]]):
         self._source = source
         self._dataset = dataset
 
-    def __iter__(self) -> Iterator[Iterator[Record]]:
+    def __iter__(self) -> Iterator[Iterator[StoredRecord]]:
         return (self._dataset.records(piece) for piece in self._source)
+
+
+@functional_datapipe("decode_records")
+class DecodeRecords(IterDataPipe[Record]):
+    """DataPipe that decodes records: ``records.decode_records(dataset)``."""
+
+    def __init__(self, source: IterDataPipe[StoredRecord], dataset: StreamDataset) -> None:
+        super().__init__()
+        self._source = source
+        self._dataset = dataset
+
+    def __iter__(self) -> Iterator[Record]:
+        return map(self._dataset.decoded, self._source)
 
 
 class RecordBatches(IterDataPipe[list[Record]]):
@@ -186,7 +219,8 @@ class StreamStart:
         plan = self._plan
         sources = StreamFiles(plan, epoch, part).read_records(self._dataset)
         records = Interleave(sources, plan.interleave, plan.interleave_prefetch, plan.interleave_buffer)
-        return ShufflePool(records, plan.pool, seed=plan.key(epoch, part), repeat=plan.endless)
+        drawn = ShufflePool(records, plan.pool, seed=plan.key(epoch, part), repeat=plan.endless)
+        return DecodeRecords(drawn, self._dataset) if self._dataset.decodes else drawn
 
 
 @functional_datapipe("assemble_batches")
@@ -242,7 +276,7 @@ class BatchAssembler(IterDataPipe[Fetched]):
             self._preprocess.burn(len(records))
             add("preprocess", began, clock())
         began = clock()
-        batch = collated(self._specs, records)
+        batch = collated(self._specs, records, batch_allocator())
         add("collate", began, clock(), bytes=batch_bytes(batch))
         if self._check is not None:
             self._check(batch)

@@ -10,7 +10,7 @@ torch is imported where tensors are made: generating data and planning a run do 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 Batch = dict[str, "torch.Tensor"]
 Sample = dict[str, npt.NDArray[np.generic]]
+Allocate = Callable[[tuple[int, ...], np.dtype[np.generic]], "tuple[npt.NDArray[np.generic], torch.Tensor]"]
+"""Gives memory for an array of a shape and type, as an array and as a tensor of the same memory."""
 
 INDEX = "index"
 LENGTHS = ":lengths"
@@ -78,13 +80,19 @@ class BatchBuffer:
     Args:
         specs: arrays of a sample.
         indices: index in the data set of each sample of the batch.
+        allocate: gives the memory of arrays of fixed shape; ``None``: memory of this process.
     """
 
-    def __init__(self, specs: Sequence[ArraySpec], indices: Sequence[int]) -> None:
+    def __init__(self, specs: Sequence[ArraySpec], indices: Sequence[int], allocate: Allocate | None = None) -> None:
         self.indices = np.array(indices, dtype=np.int64)
-        self.fixed: dict[str, npt.NDArray[np.generic]] = {
-            spec.name: np.empty((len(indices), *spec.shape), spec.dtype) for spec in specs if not spec.variable
-        }
+        self.fixed: dict[str, npt.NDArray[np.generic]] = {}
+        self._tensors: dict[str, torch.Tensor] = {}
+        for spec in specs:
+            shape = (len(indices), *spec.shape)
+            if allocate is not None and not spec.variable:
+                self.fixed[spec.name], self._tensors[spec.name] = allocate(shape, spec.dtype)
+            elif not spec.variable:
+                self.fixed[spec.name] = np.empty(shape, spec.dtype)
         self._pieces: dict[str, list[npt.NDArray[np.generic] | None]] = {
             spec.name: [None] * len(indices) for spec in specs if spec.variable
         }
@@ -103,7 +111,7 @@ class BatchBuffer:
 
         batch: Batch = {INDEX: torch.from_numpy(self.indices)}
         for name, array in self.fixed.items():
-            batch[name] = as_tensor(array)
+            batch[name] = self._tensors[name] if name in self._tensors else as_tensor(array)
         for name, pieces in self._pieces.items():
             present = [piece for piece in pieces if piece is not None]
             if len(present) != len(pieces):
@@ -115,14 +123,17 @@ class BatchBuffer:
         return batch
 
 
-def collated(specs: Sequence[ArraySpec], records: Sequence[tuple[int, Sample]]) -> Batch:
+def collated(
+    specs: Sequence[ArraySpec], records: Sequence[tuple[int, Sample]], allocate: Allocate | None = None
+) -> Batch:
     """Makes a batch of samples that lie in separate memory, by copying them one after another.
 
     Args:
         specs: arrays of a sample.
         records: the samples of the batch, each with its index.
+        allocate: see :class:`BatchBuffer`.
     """
-    buffer = BatchBuffer(specs, [number for number, _ in records])
+    buffer = BatchBuffer(specs, [number for number, _ in records], allocate)
     for spec in specs:
         if spec.variable:
             for place, (_, sample) in enumerate(records):

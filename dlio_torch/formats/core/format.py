@@ -315,6 +315,15 @@ class Format(ABC):
             reader.read(row, 1, buffer, 0)
             yield from (sample for _, sample in samples_of(buffer.finish(), specs))
 
+    def stored(self, reader: Reader) -> Iterator[Any]:
+        """Same as :meth:`stream`, but what a shuffle pool holds: not decoded, if the application decodes behind it."""
+        return self.stream(reader)
+
+    def decoded(self, stored: Any) -> Sample:
+        """The sample of what :meth:`stored` yields."""
+        sample: Sample = stored
+        return sample
+
     def of_epoch(self, epoch: int) -> Format:
         """The format whose :meth:`expected` gives the content of samples in ``epoch`` (from 0).
 

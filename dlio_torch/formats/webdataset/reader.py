@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import BatchBuffer, Sample
@@ -22,6 +23,35 @@ from dlio_torch.formats.webdataset.members import SampleMember
 from dlio_torch.formats.webdataset.options import WebdatasetConfig
 from dlio_torch.formats.webdataset.samples import KEY, Selection, ShardIndex, read_index
 from dlio_torch.formats.webdataset.tar_headers import is_plain, tar_errors
+
+
+class StoredSample(NamedTuple):
+    """Sample whose members are not decoded.
+
+    Attributes:
+        label: shard and name, for errors.
+        members: those that are read.
+        keys: endings of their names in the shard.
+        contents: their bytes.
+        images: how images are decoded.
+    """
+
+    label: str
+    members: Sequence[SampleMember]
+    keys: Sequence[str]
+    contents: Sequence[bytes]
+    images: str
+
+    def decoded(self) -> Sample:
+        """The arrays.
+
+        Raises:
+            DataError: a member cannot be decoded.
+        """
+        return {
+            member.spec.name: array_of(member, key, content, self.images, self.label)
+            for member, key, content in zip(self.members, self.keys, self.contents, strict=True)
+        }
 
 
 class ShardReader(Reader):
@@ -54,12 +84,16 @@ class ShardReader(Reader):
         return open_buffered(self._path, size) if size else open(self._path, "rb")
 
     def samples(self) -> Iterator[Sample]:
-        """Yields the samples in the order of the shard, by the calls of ``WebDataset(...).decode().to_tuple()``.
+        """Yields the samples in the order of the shard, by the calls of ``WebDataset(...).decode().to_tuple()``."""
+        return (stored.decoded() for stored in self.stored())
+
+    def stored(self) -> Iterator[StoredSample]:
+        """Yields the samples in the order of the shard, as they are stored.
 
         All members are read, as by the library; those that no field names are dropped.
 
         Raises:
-            DataError: the shard is damaged, or a member is missing or cannot be decoded.
+            DataError: the shard is damaged, or a member is missing.
         """
         iterators = webdataset().tariterators
         source = [{"url": str(self._path), "stream": self._file, "local_path": str(self._path)}]
@@ -71,15 +105,10 @@ class ShardReader(Reader):
                 return
             keys = self._selection.keys(sample, self._path)
             if keys is not None:
-                yield self._decoded(sample[KEY], keys, [sample[key] for key in keys])
+                yield self._stored(sample[KEY], keys, [sample[key] for key in keys])
 
-    def _decoded(self, name: str, keys: Sequence[str], stored: Sequence[bytes]) -> Sample:
-        label = f"{self._path}: sample {name}"
-        images = self._options.decode
-        return {
-            member.spec.name: array_of(member, key, content, images, label)
-            for member, key, content in zip(self._members, keys, stored, strict=True)
-        }
+    def _stored(self, name: str, keys: Sequence[str], contents: Sequence[bytes]) -> StoredSample:
+        return StoredSample(f"{self._path}: sample {name}", self._members, keys, contents, self._options.decode)
 
     def read(self, first: int, count: int, buffer: BatchBuffer, position: int) -> None:
         for row in range(first, first + count):
@@ -106,7 +135,7 @@ class ShardReader(Reader):
             raise self._beyond(row, len(index))
         extents = zip(index.offsets[row].tolist(), index.sizes[row].tolist(), strict=True)
         stored = [self._content(offset, size) for offset, size in extents]
-        return self._decoded(index.names[row], index.keys[row], stored)
+        return self._stored(index.names[row], index.keys[row], stored).decoded()
 
     def _content(self, offset: int, size: int) -> bytes:
         """The bytes of one member."""
