@@ -64,5 +64,7 @@ def _problems(config: Config, about: JpegFacts) -> Iterator[tuple[str, str, str]
         yield "loader.prefetch_to_device", problem, "set loader.prefetch_to_device=0, or "
     if options.mode == "as_is":
         yield about.key("mode"), "nvJPEG gives RGB or brightness", f"set {about.key('mode')}=RGB, or "
+    if options.to_tensor:
+        yield about.key("to_tensor"), "nvJPEG gives bytes", f"set {about.key('to_tensor')}=false, or "
     if options.masks is not None:
         yield about.key("masks"), "label images are decoded by Pillow, beside their images", ""

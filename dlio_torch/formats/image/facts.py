@@ -18,6 +18,7 @@ _FOLDER_OPTIONS = (
     "transform",
     "size",
     "mode",
+    "to_tensor",
     "on_error",
     "classes",
     "masks",
@@ -100,7 +101,7 @@ class ImageFolderFacts(JpegFacts):
         data, options = config.dataset, config.dataset.of(ImageConfig)
         _check_decoder(config, self, fail)
         if not options.decode:
-            for option in ("transform", "mode", "masks"):
+            for option in ("transform", "mode", "to_tensor", "masks"):
                 if self.value(config, option) != getattr(ImageConfig(), option):
                     fail(
                         [self.key(option), self.key("decode")],

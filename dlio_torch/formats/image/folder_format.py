@@ -69,7 +69,8 @@ class ImageFolderFormat(Format):
         super().__init__(config, seed)
         self._version = library_version("jpg", self.name)
         self._specs = folder_specs(config)
-        self._arrays = ImageArrays(self.options, self._specs, seed)
+        image = pixel_array(config, self.options) if self.options.decode else self._specs[0]
+        self._arrays = ImageArrays(self.options, image, seed)
         self._variable = frozenset(spec.name for spec in self._specs if spec.variable)
         usual = self.options.height_mean, self.options.width_mean
         encoder = Encoder("JPEG", {"quality": self.options.quality})
@@ -219,7 +220,8 @@ class ImageFolderFormat(Format):
     def _pixel_sample(self, path: Path) -> PixelSample | None:
         """Arrays of a sample that native code may decode; ``None``: Pillow must."""
         options = self.options
-        changed = options.transform != "none" or options.mode != "RGB" or options.masks is not None
+        changed = options.transform != "none" or options.mode != "RGB" or options.to_tensor
+        changed = changed or options.masks is not None
         if changed or not options.decoded_by_readers:
             return None
         label = self._label(path) if options.classes else None

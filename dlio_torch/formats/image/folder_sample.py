@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,13 +24,13 @@ class ImageArrays:
 
     Args:
         options: mode and transform.
-        specs: arrays of a sample.
+        pixels: the array of a decoded and transformed image.
         seed: of random crops.
     """
 
-    def __init__(self, options: ImageConfig, specs: Sequence[ArraySpec], seed: int) -> None:
+    def __init__(self, options: ImageConfig, pixels: ArraySpec, seed: int) -> None:
         self._options, self._seed = options, seed
-        self._image = next(spec for spec in specs if spec.name == IMAGE)
+        self._image = pixels
 
     def decoded(self, image: Image.Image, path: Path) -> Image.Image:
         """The decoded image in the mode of ``dataset.image.mode``.
@@ -75,7 +74,8 @@ class ImageArrays:
         options = self._options
         transform = transform_of(image, options.transform, options.size, self._seed)
         pixels = np.asarray(transform(image, Image.Resampling.BILINEAR))
-        arrays: Sample = {IMAGE: self._checked(pixels, image, path)}
+        checked = self._checked(pixels, image, path)
+        arrays: Sample = {IMAGE: _to_tensor(checked) if options.to_tensor else checked}
         if mask is not None:
             _check_mask(mask, mask_path, image, path)
             classes = np.asarray(transform(mask, Image.Resampling.NEAREST))
@@ -118,6 +118,23 @@ class ImageArrays:
                 hint="set dataset.image.transform=resize, or remove dataset.fields and set train.batch_size=1",
             )
         return pixels
+
+
+def _to_tensor(pixels: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """An image as ``to_tensor`` of ``torchvision/transforms/functional.py`` gives it, by the same calls.
+
+    Args:
+        pixels: uint8 of ``(height, width)`` or ``(height, width, channels)``.
+
+    Returns:
+        float32 of ``(channels, height, width)``, from 0 to 1.
+    """
+    import torch
+
+    height, width, *_ = pixels.shape
+    image = torch.from_numpy(np.array(pixels, copy=True)).view(height, width, -1).permute(2, 0, 1).contiguous()
+    tensor: npt.NDArray[Any] = image.to(torch.float32).div(255).numpy()
+    return tensor
 
 
 def _check_mask(mask: Image.Image, mask_path: Path | None, image: Image.Image, path: Path) -> None:

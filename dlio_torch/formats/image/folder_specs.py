@@ -25,7 +25,7 @@ def folder_specs(config: DatasetConfig) -> list[ArraySpec]:
     options = config.of(ImageConfig)
     stored = ArraySpec(IMAGE, np.dtype(np.uint8), (), variable=True)
     image = pixel_array(config, options) if options.decode else stored
-    specs = [image if options.decoded_by_readers else stored]
+    specs = [_as_delivered(image, options) if options.decoded_by_readers else stored]
     if options.masks is not None and options.decoded_by_readers:
         specs.append(ArraySpec(MASK, np.dtype(np.uint8), () if image.variable else image.shape[:2], image.variable))
     if image.variable and options.decoded_by_readers:
@@ -33,6 +33,23 @@ def folder_specs(config: DatasetConfig) -> list[ArraySpec]:
     if options.classes:
         specs.append(ArraySpec(LABEL, np.dtype(np.int64), ()))
     return sorted(specs, key=lambda spec: spec.variable)  # arrays of fixed shape come first in a batch
+
+
+def _as_delivered(pixels: ArraySpec, options: ImageConfig) -> ArraySpec:
+    """The array of an image after ``dataset.image.to_tensor``.
+
+    Raises:
+        ConfigError: images have any size, or their pixels are no bytes.
+    """
+    if not options.to_tensor:
+        return pixels
+    if pixels.variable or pixels.dtype != np.uint8:
+        raise ConfigError(
+            "dataset.image.to_tensor=true needs images of one size, of one byte a channel",
+            hint="set dataset.image.transform=random_resized_crop, or dataset.image.to_tensor=false",
+        )
+    height, width, *channels = pixels.shape
+    return ArraySpec(IMAGE, np.dtype(np.float32), (*(channels or [1]), height, width))
 
 
 def pixel_array(config: DatasetConfig, options: ImageConfig) -> ArraySpec:

@@ -29,6 +29,11 @@ class ImageConfig:
         "with format=imagefolder: pixels that the loader gives; RGB: three bytes; L: one byte of brightness; as_is: "
         "those of the file, whose dtype and shape dataset.fields then state",
     )
+    to_tensor: bool = opt(
+        False,
+        "with format=imagefolder: true: pixels as torchvision's ToTensor gives them, float32 of (channels, height, "
+        "width) from 0 to 1; false: as Pillow gives them, bytes of (height, width, channels)",
+    )
     on_error: Literal["fail", "skip"] = opt(
         "fail",
         "with format=imagefolder: a file that holds no complete image; fail: the run ends; skip: all files are opened "

@@ -72,11 +72,15 @@ def _add_transform(options: dict[str, Any], reads: ObservedReads) -> dict[str, s
     if image is None:
         return {}
     sides = image.shape[1:] if image.shape[0] in _CHANNELS else image.shape[:2]
-    evidence = f"batches hold images of {sides[0]} x {sides[1]} pixels"
+    shown = f"batches hold images of {sides[0]} x {sides[1]} pixels"
     if sides == (options["height_mean"], options["width_mean"]) and not options["side_stdev"]:
         options["transform"] = "none"
-        return {"transform": f"{evidence}, the size in the files"}
+        return {"transform": f"{shown}, the size in the files"}
     if sides[0] != sides[1]:
         return {}
     options |= {"transform": "random_resized_crop", "size": sides[0]}
-    return {"transform": f"{evidence}, and those of the files differ from it", "size": evidence}
+    evidence = {"transform": f"{shown}, and those of the files differ from it", "size": shown}
+    if image.dtype.endswith("float32") and image.shape[0] in _CHANNELS:
+        options["to_tensor"] = True
+        evidence["to_tensor"] = f"batches hold float32 images of {image.shape[0]} x {sides[0]} x {sides[1]}"
+    return evidence

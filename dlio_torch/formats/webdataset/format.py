@@ -33,7 +33,7 @@ from dlio_torch.formats.webdataset.layout import shard_layout
 from dlio_torch.formats.webdataset.member_codec import CLASSES, array_of, as_text, decoder, encoded, pixels, webdataset
 from dlio_torch.formats.webdataset.members import SampleMember, members_of
 from dlio_torch.formats.webdataset.options import WebdatasetConfig
-from dlio_torch.formats.webdataset.reader import ShardReader
+from dlio_torch.formats.webdataset.reader import ShardReader, StoredSample
 from dlio_torch.formats.webdataset.samples import Selection, count_samples
 from dlio_torch.formats.webdataset.tar_headers import BLOCK, RECORD, is_plain, tar_errors
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
@@ -144,7 +144,9 @@ class WebdatasetFormat(FieldFormat):
         trial: list[list[bytes]] = []
         total = 0.0
         for number, member in enumerate(self._members):
-            if member.spec is member.field or member.field.variable:
+            if member.decoded and not member.spec.variable:
+                total += member.row_bytes
+            elif member.spec is member.field or member.field.variable:
                 total += self.field_bytes(number)
             else:  # stored bytes of what the field describes
                 trial = trial or self._stored(0, _TRIALS)
@@ -205,8 +207,15 @@ class WebdatasetFormat(FieldFormat):
         return shard_layout(path, self._members, self.options)
 
     def stream(self, reader: Reader) -> Iterator[Sample]:
+        return map(self.decoded, self.stored(reader))
+
+    def stored(self, reader: Reader) -> Iterator[StoredSample]:
+        """Yields samples as ``WebDataset(...).shuffle(...).decode()`` shuffles them: members are decoded behind it."""
         assert isinstance(reader, ShardReader)
-        return reader.samples()
+        return reader.stored()
+
+    def decoded(self, stored: StoredSample) -> Sample:
+        return stored.decoded()
 
 
 def _without_end(archive: bytes) -> int:

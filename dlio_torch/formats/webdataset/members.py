@@ -13,7 +13,7 @@ import numpy as np
 from dlio_torch.config.schema import DatasetConfig
 from dlio_torch.errors import ConfigError
 from dlio_torch.formats.core.batch import ArraySpec
-from dlio_torch.formats.webdataset.options import IMAGE_AXES, WebdatasetConfig
+from dlio_torch.formats.webdataset.options import FLOATS, IMAGE_AXES, WebdatasetConfig
 
 Kind = Literal["image", "integer", "npy", "stored"]
 
@@ -91,6 +91,10 @@ def _member(field: ArraySpec, decode: str, *, generated: bool) -> SampleMember:
             "which WebDataset decodes to one integer",
             f"set {{name: {field.name}, dtype: int64}}" + ("" if generated else ", or dataset.webdataset.decode=none"),
         )
+    if kind == "image" and decoded and decode in FLOATS:
+        height, width, channels = field.shape
+        shape = (channels, height, width) if decode == "torchrgb" else field.shape
+        spec = ArraySpec(field.name, np.dtype(np.float32), shape)
     if kind != "stored" and not decoded:
         spec = ArraySpec(field.name, np.dtype(np.uint8), (), variable=True)
     return SampleMember(keys, kind, decoded, field, spec)
@@ -104,12 +108,12 @@ def _check_image(field: ArraySpec, decode: str, *, decoded: bool, generated: boo
     if decoded:
         usable &= field.shape in ((), axes) if field.variable else len(field.shape) == 2 + len(axes)
         usable &= field.variable or field.shape[2:] == axes
+        usable &= not (field.variable and decode in FLOATS)
     if generated:
         usable &= not field.variable and len(field.shape) in (2, 3) and field.shape[2:] in ((), (3,), (4,))
     if not usable:
-        one_size = (
-            "" if generated else f", or for images of any size {{name: {field.name}, dtype: uint8, length_mean: 1}}"
-        )
+        any_size = f", or for images of any size {{name: {field.name}, dtype: uint8, length_mean: 1}}"
+        one_size = "" if generated or decode in FLOATS else any_size
         raise _unfit(
             field, "which holds an image", f"set {{name: {field.name}, dtype: uint8, shape: {shape}}}{one_size}"
         )

@@ -7,11 +7,14 @@ from typing import Literal
 
 from dlio_torch.config.opt import LARGEST_CALL, opt
 
-Decode = Literal["none", "basic", "l8", "rgb8", "rgba8"]
+Decode = Literal["none", "basic", "l8", "rgb8", "rgba8", "rgb", "torchrgb"]
 """Decoders of members, as the arguments of WebDataset's ``decode``."""
 
-IMAGE_AXES = {"l8": (), "rgb8": (3,), "rgba8": (4,)}
-"""Axes behind height and width of a decoded image."""
+IMAGE_AXES = {"l8": (), "rgb8": (3,), "rgba8": (4,), "rgb": (3,), "torchrgb": (3,)}
+"""Axes behind height and width of an image."""
+
+FLOATS = ("rgb", "torchrgb")
+"""Decoders of images that give float32 from 0 to 1; ``torchrgb`` with the channels first."""
 
 
 @dataclass(frozen=True)
@@ -21,8 +24,9 @@ class WebdatasetConfig:
     decode: Decode = opt(
         "rgb8",
         "decoding of members as by WebDataset's decode(); none: stored bytes; basic, its decode() without arguments: "
-        "integers (cls, id, index) and npy arrays; rgb8, l8, rgba8: images as well, by Pillow; other members are "
-        "delivered as stored bytes",
+        "integers (cls, id, index) and npy arrays; rgb8, l8, rgba8: images as well, by Pillow; rgb, torchrgb: "
+        "their float32 values from 0 to 1, with the channels last or first; other members are delivered as stored "
+        "bytes",
     )
     missing: Literal["fail", "skip"] = opt(
         "fail",

@@ -63,12 +63,14 @@ def _image_shape(shard: Path, extension: str, *, plain: bool) -> tuple[int, ...]
 
 def _decode(arrays: Sequence[ObservedArray], shape: tuple[int, ...]) -> str:
     """Decoder that gives arrays like those of the batches; those of bytes are not decoded."""
-    images = [array.shape for array in arrays if len(array.shape) in (2, 3)]
+    images = [array for array in arrays if len(array.shape) in (2, 3)]
     if not images and arrays:
         return "basic"
     channels = shape[2] if len(shape) > 2 else 1
     if images:
-        first = images[0]
+        first = images[0].shape
+        if images[0].dtype.endswith("float32") and 3 in (first[0], first[-1]) and channels == 3:
+            return "torchrgb" if first[0] == 3 else "rgb"
         channels = next((length for length in (first[0], first[-1]) if length in _CHANNELS), 1) if len(first) > 2 else 1
     return _CHANNELS.get(channels, "rgb8")
 

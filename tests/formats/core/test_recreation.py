@@ -159,7 +159,7 @@ def test_webdataset_images_as_large_as_the_existing_ones(tmp_path: Path) -> None
             shard.write({"__key__": f"{number:04d}", "jpg": pixels, "cls": number % 3})
     reads = observed([path], [], None, array("0", 3, 64, 48), array("1"))
     result, after, generated = recreated(path, tmp_path / "new", reads, 12)
-    assert result.options["decode"] == "rgb8"
+    assert result.options["decode"] == "torchrgb"  # the batches are float32
     assert [(item.name, item.shape) for item in result.fields] == [("cls", []), ("jpg", [64, 48, 3])]
     assert after.description.samples == 12
     assert sizes_agree(path, generated, 0.1)
@@ -182,6 +182,7 @@ def test_images_have_the_size_of_the_existing_ones_to_a_thousandth(tmp_path: Pat
     mean = np.mean([path.stat().st_size for path in files])
     assert abs(np.mean(sizes) - mean) < mean / 1000
     assert (options.width_mean, options.height_mean, options.size) == (128, 96, 64)
+    assert (generated.specs()[0].dtype, generated.specs()[0].shape) == (np.float32, (3, 64, 64))  # as in the batches
 
 
 def test_npz_archives_with_compressed_members(tmp_path: Path) -> None:

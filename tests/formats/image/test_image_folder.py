@@ -72,6 +72,8 @@ class TestContract(FormatContract):
     configs: ClassVar[Mapping[str, DatasetConfig]] = {
         "crop": folder(None, **small),
         "resize": folder(None, transform="resize", mode="L", **small),
+        "tensors": folder(None, to_tensor=True, **small),
+        "tensors_of_brightness": folder(None, transform="resize", mode="L", to_tensor=True, **small),
         "masks": folder(None, masks="*_mask.png", **small),
         "masks_of_any_size": folder(None, transform="none", masks="*_mask.png", **small),
         "any_size": folder(None, transform="none", side_stdev=0.0, **small),
@@ -154,6 +156,42 @@ def test_order_classes_and_pixels_are_those_of_torchvision(tmp_path: Path) -> No
         left, top, right, bottom = crop_box(*image.size, crop_generator(image, 0))
         want = transforms.functional.resized_crop(image, top, left, bottom - top, right - left, [24, 24])
         np.testing.assert_array_equal(cropped[number]["image"].numpy(), np.asarray(want))
+
+
+def test_tensors_are_those_of_torchvision(tmp_path: Path) -> None:
+    library = torchvision()
+    root = make_folder(tmp_path / "photos", each=2)
+    to_tensor = library.transforms.ToTensor()
+    resize = library.transforms.Compose([library.transforms.Resize(24), library.transforms.CenterCrop(24)])
+    ours = samples(root, "dataset.image.transform=resize", "dataset.image.to_tensor=true")
+    for number, (image, _) in enumerate(library.datasets.ImageFolder(root)):
+        got = ours[number]["image"]
+        assert torch.equal(got, to_tensor(resize(image))), number
+        assert got.is_contiguous()
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_tensors_are_bytes_from_0_to_1_with_the_channels_first(mode: str, tmp_path: Path) -> None:
+    root = make_folder(tmp_path / "photos", each=2)
+    mode = f"dataset.image.mode={mode}"
+    for plain, tensor in zip(samples(root, mode), samples(root, mode, "dataset.image.to_tensor=true"), strict=True):
+        pixels = plain["image"].reshape(24, 24, -1).permute(2, 0, 1)
+        assert torch.equal(tensor["image"], pixels.float().div(255))
+        assert tensor["label"] == plain["label"]
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        (["dataset.image.transform=none", "train.batch_size=1"], "needs images of one size, of one byte a channel"),
+        (["dataset.image.transform=none", "dataset.image.decode=false"], "stored bytes are not decoded"),
+        (["dataset.image.decoder=nvjpeg", "train.device=cuda"], "nvJPEG gives bytes"),
+    ],
+)
+def test_tensors_of_other_images_are_refused(more: list[str], line: str, tmp_path: Path) -> None:
+    root = make_folder(tmp_path / "photos", each=2)
+    with pytest.raises(ConfigError, match=line):
+        samples(root, "dataset.image.to_tensor=true", *more)
 
 
 @given(st.integers(1, 3000), st.integers(1, 3000), st.integers(0, 1000))

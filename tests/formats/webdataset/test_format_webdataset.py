@@ -34,6 +34,7 @@ def options(fields: list[FieldConfig], **values: Any) -> DatasetConfig:
 class TestContract(FormatContract):
     configs: ClassVar[Mapping[str, DatasetConfig]] = {
         "imagenet": options(IMAGENET),
+        "floats": options(IMAGENET, decode="torchrgb"),
         "stored_images": options(IMAGENET, decode="basic", buffer_bytes=512),
         "bytes": options(IMAGENET, decode="none"),
         "mixed": options(MIXED),

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from shard_reads import by_index, ignored, library, made, same, streamed, write_own
 
 from dlio_torch.config.schema import DatasetConfig, FieldConfig
-from dlio_torch.errors import DataError
+from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.registry import create
 from dlio_torch.formats.testing.contract import write
 from dlio_torch.formats.webdataset.member_codec import decoder
@@ -57,6 +57,23 @@ def test_images_of_any_size_are_their_pixels_one_after_another(own: Path, decode
     wanted = [(image.reshape(-1, *axes),) for (image,) in library(own, "jpg", decode=decode)]
     same(streamed(fmt, own), wanted)
     same(by_index(fmt, own), wanted)
+
+
+@pytest.mark.parametrize("decode", ["rgb", "torchrgb"])
+def test_images_as_floats_are_those_of_the_library(tmp_path: Path, decode: str) -> None:
+    path = tmp_path / "a.tar"
+    rng = np.random.default_rng(1)
+    with wds.TarWriter(str(path)) as writer:
+        for number in range(3):
+            writer.write({"__key__": str(number), "jpg": rng.integers(0, 256, (6, 9, 3), np.uint8)})
+    fmt = made(FieldConfig("jpg", "uint8", [6, 9, 3]), decode=decode)
+    wanted = [(np.asarray(image),) for (image,) in library(path, "jpg", decode=decode)]
+    assert wanted[0][0].dtype == np.float32
+    assert wanted[0][0].shape == ((3, 6, 9) if decode == "torchrgb" else (6, 9, 3))
+    same(streamed(fmt, path), wanted)
+    same(by_index(fmt, path), wanted)
+    with pytest.raises(ConfigError, match="which holds an image"):
+        made(FieldConfig("jpg", "uint8", [3], length_mean=9), decode=decode)
 
 
 def test_stored_bytes_are_those_of_the_archive(own: Path) -> None:
