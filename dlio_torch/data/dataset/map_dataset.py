@@ -20,7 +20,7 @@ import torch
 from torch.utils.data import Dataset
 
 from dlio_torch.compute.emulate import Preprocess
-from dlio_torch.data.dataset.batch_memory import batch_allocator
+from dlio_torch.data.dataset.batch_memory import collated_in_worker
 from dlio_torch.data.dataset.fetched import Fetched, failed
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.dataset.provenance import BatchRecorder
@@ -97,7 +97,7 @@ class SampleDataset(Dataset[Batch]):
             DataError: a file is damaged or missing, or (``verify``) holds other content.
         """
         add, clock = self._recorder.add, time.perf_counter_ns
-        buffer = BatchBuffer(self._specs, indices, batch_allocator())
+        buffer = BatchBuffer(self._specs, indices)
         find = self._shared_reader if self._shared else partial(self._reader, opened=self._own_files())
         position, epoch = 0, 0 if self._epoch is None else int(self._epoch[0])
         for file, first, count in self._runs(indices):
@@ -115,7 +115,7 @@ class SampleDataset(Dataset[Batch]):
             self._preprocess.burn(len(indices))
             add("preprocess", began, clock())
         began = clock()
-        batch = buffer.finish()
+        batch = collated_in_worker(buffer.finish())
         add("collate", began, clock(), bytes=batch_bytes(batch))
         if self._verify:
             self._check(batch, epoch)
