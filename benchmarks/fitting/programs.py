@@ -14,6 +14,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from benchmarks.fitting.slow_storage import SlowStorage
 from benchmarks.harness.rounds import Unavailable
 from dlio_torch.supervision.run_process import emulator
@@ -171,8 +173,7 @@ class Workbench:
         settings += ["output.progress=false", f"output.dir={output}", f"dataset.root={self.storage / 'emulation'}"]
         with self._storage_of(change) as (variables, figures):
             completed(emulator(["run", *settings, *change.settings()], self.program.ranks), variables)
-        summary = json.loads((output / "summary.json").read_text(encoding="utf-8"))
-        return {"rate": float(summary["train"]["samples_per_s"]), **figures}
+        return {"rate": rate_of_steps(pd.read_csv(output / "steps.csv"), self.program.ranks), **figures}
 
     @contextlib.contextmanager
     def _storage_of(self, change: Change) -> Iterator[tuple[Mapping[str, str], dict[str, float]]]:
@@ -214,6 +215,20 @@ def completed(command: Sequence[str], variables: Mapping[str, str] | None = None
     if done.returncode:
         raise Unavailable(failure(done.stderr.splitlines()) or f"exit code {done.returncode}")
     return done.stdout
+
+
+def rate_of_steps(steps: pd.DataFrame, ranks: int) -> float:
+    """Samples per second of all ranks from the end of the first training step to the end of the last one.
+
+    Evaluations and pauses between epochs are part of that time, as in the figures of the programs.
+
+    Args:
+        steps: a run's ``steps.csv``.
+        ranks: that train together.
+    """
+    first = steps[(steps["rank"] == 0) & (steps["phase"] != "eval")]
+    ends = first[["start_s", "fetch_s", "copy_s", "compute_s", "allreduce_s", "checkpoint_s"]].sum(axis=1)
+    return float(first["samples"].iloc[1:].sum() * ranks / (ends.iloc[-1] - ends.iloc[0]))
 
 
 def failure(lines: Iterable[str]) -> str:

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from straced import needs_strace
 
@@ -22,6 +23,7 @@ from benchmarks.fitting.programs import (
     completed,
     failure,
     figures_of,
+    rate_of_steps,
 )
 from benchmarks.fitting.slow_storage import SlowStorage
 from benchmarks.harness.rounds import Rounds, Unavailable
@@ -70,6 +72,19 @@ def test_a_change_is_the_same_for_program_and_emulation() -> None:
     threads = PlainProgram("threads", other_workers=None, other_batch_size=32)
     other = changes(threads, SlowStorage(Path("a.so"), Path("count")))[1]
     assert other.settings() == ["train.batch_size=32", f"train.epochs={epochs}"]
+
+
+def test_the_rate_of_an_emulation_counts_as_that_of_a_program() -> None:
+    """From the end of the first step to the end of the last one, with the evaluation between them."""
+    columns = ["rank", "phase", "start_s", "fetch_s", "copy_s", "compute_s", "allreduce_s", "checkpoint_s", "samples"]
+    rows = [
+        (0, "warmup", 10.0, 1.0, 0.0, 1.0, 0.0, 0.0, 8),  # ends at 12
+        (1, "warmup", 10.0, 3.0, 0.0, 1.0, 0.0, 0.0, 8),
+        (0, "eval", 12.0, 2.0, 0.0, 0.0, 0.0, 0.0, 100),
+        (0, "train", 15.0, 1.0, 0.5, 1.0, 0.5, 0.0, 8),
+        (0, "train", 18.0, 0.0, 0.0, 1.0, 0.0, 1.0, 4),  # ends at 20
+    ]
+    assert rate_of_steps(pd.DataFrame(rows, columns=columns), 2) == 2 * 12 / 8
 
 
 def test_the_reason_of_a_failure_is_its_error_or_its_last_line() -> None:
