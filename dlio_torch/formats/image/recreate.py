@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlio_torch.config.schema import Config, DatasetConfig
+from dlio_torch.config.schema import Config, DatasetConfig, FieldConfig
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.data_description import DataDescription
 from dlio_torch.formats.core.recreation import ObservedReads, Recreation
 from dlio_torch.formats.image.completeness import check_complete
 from dlio_torch.formats.image.folder_format import ImageFolderFormat
+from dlio_torch.formats.image.folder_specs import IMAGE
 from dlio_torch.formats.image.options import ImageConfig
 
 _MOST_HEADERS = 256
@@ -44,11 +45,19 @@ def recreate(description: DataDescription, reads: ObservedReads) -> Recreation:
     }
     _add_file_sizes(options, np.array(sizes))
     evidence = _add_transform(options, reads)
+    # Generated images of one size are stacked only where a field states it.
+    size = [options["height_mean"], options["width_mean"], 3]
+    fields = (FieldConfig(IMAGE, "uint8", size),) if options.get("transform") == "none" and evidence else ()
     suffixes = sorted({path.suffix.lower() for path in reads.files} - {".jpg", ".jpeg"})
     differences = [f"images of {', '.join(suffixes)} are generated as JPEG"] if suffixes else []
     classes = description.details.get("classes", 0)
     return Recreation(
-        (), options, {"num_subfolders": classes}, samples_per_file=1, evidence=evidence, differences=tuple(differences)
+        fields,
+        options,
+        {"num_subfolders": classes},
+        samples_per_file=1,
+        evidence=evidence,
+        differences=tuple(differences),
     )
 
 
@@ -75,11 +84,12 @@ def _add_transform(options: dict[str, Any], reads: ObservedReads) -> dict[str, s
     shown = f"batches hold images of {sides[0]} x {sides[1]} pixels"
     if sides == (options["height_mean"], options["width_mean"]) and not options["side_stdev"]:
         options["transform"] = "none"
-        return {"transform": f"{shown}, the size in the files"}
-    if sides[0] != sides[1]:
+        evidence = {"transform": f"{shown}, the size in the files"}
+    elif sides[0] == sides[1]:
+        options |= {"transform": "random_resized_crop", "size": sides[0]}
+        evidence = {"transform": f"{shown}, and those of the files differ from it", "size": shown}
+    else:
         return {}
-    options |= {"transform": "random_resized_crop", "size": sides[0]}
-    evidence = {"transform": f"{shown}, and those of the files differ from it", "size": shown}
     if image.dtype.endswith("float32") and image.shape[0] in _CHANNELS:
         options["to_tensor"] = True
         evidence["to_tensor"] = f"batches hold float32 images of {image.shape[0]} x {sides[0]} x {sides[1]}"

@@ -14,7 +14,8 @@ from format_configs import CONFIGS
 from observed_calls import array, observed
 from optional_parts import formats
 
-from dlio_torch.config.schema import Config, DatasetConfig
+from dlio_torch.config.schema import Config, DatasetConfig, TrainConfig
+from dlio_torch.config.validate import validate
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.data_description import DataDescription
 from dlio_torch.formats.core.inspection import Inspection, inspect_path
@@ -208,3 +209,24 @@ def test_csv_with_a_header(tmp_path: Path) -> None:
     assert result.options["header"] is True
     assert after.description.details["columns"] == 12
     assert sizes_agree(path, generated)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "delivered"), [("float32", (np.float32, (3, 96, 128))), ("uint8", (np.uint8, (96, 128, 3)))]
+)
+def test_images_that_keep_their_size_can_be_stacked(dtype: str, delivered: tuple[Any, ...], tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for number in range(4):
+        path = tmp_path / "images" / f"class{number % 2}" / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        image.fromarray(RNG.integers(0, 90, (96, 128, 3), np.uint8)).save(path)
+    files = sorted((tmp_path / "images").rglob("*.jpg"))
+    before = inspect_path(str(tmp_path / "images"))
+    shape = (3, 96, 128) if dtype == "float32" else (96, 128, 3)
+    result = recreation(before.format, before.description, observed(files, [], 4, array("0", *shape, dtype=dtype)))
+    config = DatasetConfig(
+        format=before.format, fields=list(result.fields), image=ImageConfig(**result.options), **result.dataset
+    )
+    (spec,) = [spec for spec in create(config, 7).specs() if spec.name == "image"]
+    assert (spec.dtype, spec.shape) == delivered
+    validate(Config(recipe="test", dataset=config, train=TrainConfig(batch_size=4)))
