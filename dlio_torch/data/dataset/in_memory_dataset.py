@@ -64,12 +64,12 @@ class InMemoryDataset(Dataset[Batch]):
         allocate = batch_allocator()
         for name, array in arrays.items():
             ends = self._ends.get(name)
-            if ends is None and allocate is not None and not is_reserved(name):
-                into, batch[name] = allocate((len(positions), *array.shape[1:]), array.dtype)
-                np.take(array, positions, axis=0, out=into, mode="clip")  # other modes copy it a second time
-                continue
             if ends is None:
-                batch[name] = torch.from_numpy(np.take(array, positions, axis=0))
+                if allocate is None or is_reserved(name):
+                    batch[name] = torch.from_numpy(np.take(array, positions, axis=0))
+                else:
+                    into, batch[name] = allocate((len(positions), *array.shape[1:]), array.dtype)
+                    np.take(array, positions, axis=0, out=into, mode="clip")  # other modes copy it a second time
                 continue
             last = ends[positions]
             first = last - arrays[name + LENGTHS][positions]

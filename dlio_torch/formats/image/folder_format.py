@@ -33,7 +33,7 @@ from dlio_torch.formats.image.classes import ClassFolders, ClassTree, image_name
 from dlio_torch.formats.image.completeness import check_complete, check_stored, details_of
 from dlio_torch.formats.image.decoders import nvjpeg_on
 from dlio_torch.formats.image.folder_sample import ImageArrays
-from dlio_torch.formats.image.folder_specs import IMAGE, folder_specs, pixel_array
+from dlio_torch.formats.image.folder_specs import IMAGE, folder_specs, image_array, pixel_array
 from dlio_torch.formats.image.format import JpegFormat
 from dlio_torch.formats.image.generated_images import Encoder, GeneratedImages
 from dlio_torch.formats.image.jpeg_record import PixelSample
@@ -69,8 +69,7 @@ class ImageFolderFormat(Format):
         super().__init__(config, seed)
         self._version = library_version("jpg", self.name)
         self._specs = folder_specs(config)
-        image = pixel_array(config, self.options) if self.options.decode else self._specs[0]
-        self._arrays = ImageArrays(self.options, image, seed)
+        self._arrays = ImageArrays(self.options, image_array(config, self.options), seed)
         self._variable = frozenset(spec.name for spec in self._specs if spec.variable)
         usual = self.options.height_mean, self.options.width_mean
         encoder = Encoder("JPEG", {"quality": self.options.quality})

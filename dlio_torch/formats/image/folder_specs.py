@@ -13,6 +13,7 @@ from dlio_torch.formats.image.options import ImageConfig
 
 IMAGE, MASK, SIZE = "image", "mask", "height_and_width"
 _CHANNELS = {"RGB": (3,), "L": ()}
+_STORED = ArraySpec(IMAGE, np.dtype(np.uint8), (), variable=True)
 _PIXEL_TYPES = ("uint8", "uint16", "int32", "float32", "bool")
 
 
@@ -23,9 +24,8 @@ def folder_specs(config: DatasetConfig) -> list[ArraySpec]:
         ConfigError: ``dataset.fields`` contradicts the options, or is missing.
     """
     options = config.of(ImageConfig)
-    stored = ArraySpec(IMAGE, np.dtype(np.uint8), (), variable=True)
-    image = pixel_array(config, options) if options.decode else stored
-    specs = [_as_delivered(image, options) if options.decoded_by_readers else stored]
+    image = image_array(config, options)
+    specs = [_as_delivered(image, options) if options.decoded_by_readers else _STORED]
     if options.masks is not None and options.decoded_by_readers:
         specs.append(ArraySpec(MASK, np.dtype(np.uint8), () if image.variable else image.shape[:2], image.variable))
     if image.variable and options.decoded_by_readers:
@@ -33,6 +33,15 @@ def folder_specs(config: DatasetConfig) -> list[ArraySpec]:
     if options.classes:
         specs.append(ArraySpec(LABEL, np.dtype(np.int64), ()))
     return sorted(specs, key=lambda spec: spec.variable)  # arrays of fixed shape come first in a batch
+
+
+def image_array(config: DatasetConfig, options: ImageConfig) -> ArraySpec:
+    """The array of an image: its pixels, or its stored bytes if nothing decodes them.
+
+    Raises:
+        ConfigError: ``dataset.fields`` contradicts the options, or is missing.
+    """
+    return pixel_array(config, options) if options.decode else _STORED
 
 
 def _as_delivered(pixels: ArraySpec, options: ImageConfig) -> ArraySpec:
