@@ -31,7 +31,8 @@ from dlio_torch.data.dataset.fetched import Fetched
 from dlio_torch.data.dataset.map_dataset import SampleDataset
 from dlio_torch.data.order.pipe_plan import PipePlan
 from dlio_torch.data.order.sampler import BatchSampler
-from dlio_torch.data.pipeline.stream import BatchAssembler, Record
+from dlio_torch.data.pipeline.stream import BatchAssembler
+from dlio_torch.data.pipeline.stream_dataset import Record
 from dlio_torch.formats.core.batch import ArraySpec, Batch, batch_bytes, collated, samples_of
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
 

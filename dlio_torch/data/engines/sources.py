@@ -32,11 +32,10 @@ from dlio_torch.data.pipeline.lanes import LanesStart
 from dlio_torch.data.pipeline.stream import (
     BatchAssembler,
     PipeStream,
-    Record,
     RecordBatches,
-    StreamDataset,
     StreamStart,
 )
+from dlio_torch.data.pipeline.stream_dataset import Record, StreamDataset
 from dlio_torch.data.workers.transfer_errors import shared_numbers
 from dlio_torch.formats.core.batch import ArraySpec, Batch
 from dlio_torch.formats.core.format import Format

@@ -12,7 +12,7 @@ from torch.utils.data import IterDataPipe, functional_datapipe
 from dlio_torch.data.dataset.map_dataset import SampleDataset
 from dlio_torch.data.order.lanes_plan import LanesPlan
 from dlio_torch.data.pipeline.pattern_pipes import FillLanes
-from dlio_torch.data.pipeline.stream import Record
+from dlio_torch.data.pipeline.stream_dataset import Record
 from dlio_torch.formats.core.batch import ArraySpec, samples_of
 
 

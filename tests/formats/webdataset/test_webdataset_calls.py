@@ -30,7 +30,8 @@ from dlio_torch.data.dataset.file_counts import FileCounts
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.order.specification import StreamSpec
 from dlio_torch.data.order.stream_plan import StreamPlan
-from dlio_torch.data.pipeline.stream import StreamDataset, StreamStart
+from dlio_torch.data.pipeline.stream import StreamStart
+from dlio_torch.data.pipeline.stream_dataset import StreamDataset
 from dlio_torch.formats.core.registry import create
 from dlio_torch.iotrace.recorder.spans import NULL
 from pathlib import Path

@@ -10,7 +10,8 @@ from pattern_data import CountingFormat
 
 from dlio_torch.data.order.specification import StreamSpec
 from dlio_torch.data.order.stream_plan import StreamPlan
-from dlio_torch.data.pipeline.stream import StreamDataset, StreamStart
+from dlio_torch.data.pipeline.stream import StreamStart
+from dlio_torch.data.pipeline.stream_dataset import StreamDataset
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import Sample
 from dlio_torch.formats.core.reader import Reader

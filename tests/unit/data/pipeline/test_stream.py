@@ -29,6 +29,7 @@ from dlio_torch.data.order.specification import StreamSpec
 from dlio_torch.data.order.stream_plan import StreamPlan
 from dlio_torch.data.pipeline import pattern_pipes, stream
 from dlio_torch.data.pipeline.round_robin import RoundRobin
+from dlio_torch.data.pipeline.stream_dataset import StreamDataset
 from dlio_torch.errors import ConfigError, DataError
 from dlio_torch.formats.core.batch import INDEX
 from dlio_torch.iotrace.recorder.spans import NULL
@@ -541,7 +542,7 @@ def test_evaluation_samples_are_read_into_memory_too() -> None:
 def test_pipes_can_be_pickled() -> None:
     fmt = CountingFormat(UNEVEN)
     plan = StreamPlan(UNEVEN, StreamSpec(batch_size=2, pool=3, interleave=2, order="shuffled"))
-    dataset = stream.StreamDataset(fmt, fmt.manifest(), NULL, verify=True)
+    dataset = StreamDataset(fmt, fmt.manifest(), NULL, verify=True)
     batches = stream.RecordBatches(plan, stream.StreamStart(plan, dataset))
     again = pickle.loads(pickle.dumps(batches.assemble_batches(fmt.specs(), check=dataset.check)))
     assert [item.batch[INDEX].tolist() for item in again] == list(plan.batches(0))
