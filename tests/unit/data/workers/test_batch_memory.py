@@ -12,12 +12,16 @@ import numpy as np
 import pytest
 import strace
 import torch
+from data_files import make_raw
 from ranks import REPO, clean_environ
 from torch.utils.data import DataLoader, Dataset
 
 from dlio_torch.data.dataset.batch_memory import batch_allocator
 from dlio_torch.data.dataset.fetched import Fetched
+from dlio_torch.data.dataset.in_memory_dataset import InMemoryDataset
+from dlio_torch.data.dataset.map_dataset import SampleDataset
 from dlio_torch.formats.core.batch import ArraySpec, BatchBuffer, collated
+from dlio_torch.iotrace.recorder.spans import NULL
 
 RECORD = np.dtype([("energy", "<f4"), ("channel", "<i2")])
 SPECS = [
@@ -57,6 +61,38 @@ def test_tensors_are_made_in_shared_memory() -> None:
         assert list(fetched.batch) == list(batch)
         for name, tensor in batch.items():
             assert (fetched.batch[name].dtype, fetched.batch[name].tolist()) == (tensor.dtype, tensor.tolist()), name
+
+
+class Reading(Dataset[Fetched]):
+    """Samples of files; the number of the batch tells how many of its tensors are shared already."""
+
+    def __init__(self, samples: Dataset[Any], count: int) -> None:
+        self.samples, self.count = samples, count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitems__(self, indices: Sequence[int]) -> Fetched:
+        batch = self.samples.__getitems__(indices)  # type: ignore[attr-defined]
+        return Fetched(batch, sum(tensor.is_shared() for tensor in batch.values()))
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_samples_of_files_are_collated_in_shared_memory(in_memory: bool, tmp_path: Path) -> None:
+    fmt, manifest = make_raw(tmp_path)
+    samples: Any = SampleDataset(fmt, manifest, NULL)
+    alone = samples.__getitems__([3, 4, 5])
+    assert not any(tensor.is_shared() for tensor in alone.values())
+    if in_memory:
+        samples = InMemoryDataset(samples, range(manifest.num_samples))
+    loader = DataLoader(
+        Reading(samples, 6), 3, num_workers=1, collate_fn=lambda batch: batch, multiprocessing_context="fork"
+    )
+    got = list(loader)
+    assert [fetched.number for fetched in got] == [1, 1]  # all but the sample numbers
+    assert {name: tensor.tolist() for name, tensor in got[1].batch.items()} == {
+        name: tensor.tolist() for name, tensor in alone.items()
+    }
 
 
 def test_this_process_is_no_worker() -> None:
