@@ -31,8 +31,8 @@ class ImageConfig:
     )
     to_tensor: bool = opt(
         False,
-        "with format=imagefolder: true: pixels as torchvision's ToTensor gives them, float32 of (channels, height, "
-        "width) from 0 to 1; false: as Pillow gives them, bytes of (height, width, channels)",
+        "with format=imagefolder: form of the pixels; true: that of torchvision's ToTensor, float32 of (channels, "
+        "height, width) from 0 to 1; false: that of Pillow, bytes of (height, width, channels)",
     )
     on_error: Literal["fail", "skip"] = opt(
         "fail",
