@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -118,7 +119,12 @@ class Inbox:
         region.state[block] = HELD
         if self._pinned is not None:
             self._pinned.pin(block, memory)
-        self._held[block] = weakref.ref(memory, lambda _: self._let_go(block))
+
+        def returned(_: object, is_over: Callable[[], bool] = sys.is_finalizing) -> None:
+            if not is_over():  # else modules are gone already
+                self._let_go(block)
+
+        self._held[block] = weakref.ref(memory, returned)
         return memory
 
     def _let_go(self, block: int) -> None:

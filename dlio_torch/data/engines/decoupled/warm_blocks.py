@@ -7,7 +7,9 @@ then.  Groups that are larger than blocks get memory of their own.
 from __future__ import annotations
 
 import os
+import sys
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -56,7 +58,12 @@ class WarmBlocks:
     def lend(self, address: int, size: int) -> Memory:
         """The first ``size`` bytes of a block that a group has filled; it comes back when no view of it is left."""
         memory = np.frombuffer(self._by_address[address], np.uint8, size)
-        self._lent[address] = weakref.ref(memory, lambda _: self.take_back(address))
+
+        def returned(_: object, is_over: Callable[[], bool] = sys.is_finalizing) -> None:
+            if not is_over():  # else modules are gone already
+                self.take_back(address)
+
+        self._lent[address] = weakref.ref(memory, returned)
         return memory
 
     def take_back(self, address: int) -> None:
