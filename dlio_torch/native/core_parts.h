@@ -216,7 +216,8 @@ static int64_t read_chunks_part(struct reader *reader, const struct settings *se
 }
 
 /* Read a part to its memory.  Returns 0, or an errno, TOO_SHORT or UNSUPPORTED; in `failed` the number of the item and
- * the bytes of it that were read, and in its third number 1 where something was not in the page cache. */
+ * the bytes of it that were read, and in its third and fourth number the requests that were not in the page cache, and
+ * all of them. */
 static int64_t read_part(struct reader *reader, const struct settings *settings, const struct portion *part,
                          int64_t *failed)
 {

@@ -16,6 +16,14 @@
 #define IOV_MAX 1024
 #endif
 
+enum { COLD_SHARE = 8 }; /* one request of so many is not in the page cache: it is cold */
+
+/* Whether the page cache is cold. */
+static inline int is_cold(int64_t misses, int64_t requests)
+{
+    return misses > 0 && misses * COLD_SHARE >= requests;
+}
+
 /* `lengths[i]` bytes from byte `offsets[i]` of `descriptors[i]` on belong at `addresses[i]`. */
 struct extent_list {
     int64_t count;

@@ -35,7 +35,7 @@ class Mover(Protocol):
 
     Attributes:
         implementation: the C file or library that does the work, for reports.
-        cold: whether something that was read last was not in the page cache, as far as that can be told.
+        cold: whether much of what was read last was not in the page cache, as far as that can be told.
     """
 
     implementation: str
@@ -82,7 +82,7 @@ class NativeMover:
         self, descriptors: npt.NDArray[np.int32], offsets: Ints, lengths: Ints, addresses: Ints, request: int
     ) -> None:
         """See :class:`Mover`."""
-        failed = np.zeros(3, np.int64)
+        failed = np.zeros(4, np.int64)
         result = self._read(
             len(offsets), address_of(descriptors), address_of(offsets), address_of(lengths), address_of(addresses),
             request, address_of(failed),

@@ -29,7 +29,8 @@ struct job {
     int64_t tasks, task;   /* of the list; the one that parts are taken from */
     int64_t item, done;    /* next item of that one, and bytes of it that parts have */
     int64_t under_way;     /* parts */
-    int64_t report[5];     /* result, task, item, bytes got, something was not in the page cache */
+    int64_t report[4];     /* result, task, item, bytes got */
+    int64_t misses, requests; /* those that were not in the page cache; all */
     int64_t recorded;      /* parts are to be recorded */
     int64_t uses, room;
     struct use *use;
@@ -95,7 +96,8 @@ static void bind_block(struct core *core, struct job *job)
 static void note(struct core *core, struct job *job, int64_t task, int64_t result, const int64_t *failed,
                  const struct use *use)
 {
-    job->report[4] |= failed[2];
+    job->misses += failed[2];
+    job->requests += failed[3];
     if (result != 0 && job->report[0] == 0) {
         memcpy(job->report, (int64_t[]){result, task, failed[0], failed[1]}, 4 * sizeof(int64_t));
         if (core->first == job) /* what is left of it is of no use */
@@ -130,7 +132,7 @@ static void *run(void *argument)
             break;
         struct job *job = core->first;
         bind_block(core, job);
-        int64_t task = job->task, failed[3] = {0, 0, 0};
+        int64_t task = job->task, failed[4] = {0, 0, 0, 0};
         struct portion part = next_part(&job->list[task], job->base, &core->settings, &job->item, &job->done);
         struct use use = {.task = task, .item = part.low, .bytes = part.bytes};
         job->under_way++;
@@ -288,8 +290,8 @@ int64_t dlio_core_spare(struct core *core)
     return spare;
 }
 
-/* A job of `count` tasks, whose memory begins at `base` (0: is a block of the pool, which has one to spare); NULL where there is no memory.  The rows of tasks are copied;
- * the arrays that they name are not. */
+/* A job of `count` tasks, whose memory begins at `base` (0: is a block of the pool, which has one to spare); NULL where
+ * there is no memory.  The rows of tasks are copied; the arrays that they name are not. */
 struct job *dlio_core_submit(struct core *core, const struct task *tasks, int64_t count, uint64_t base, int recorded)
 {
     struct job *job = calloc(1, sizeof *job + (size_t)count * sizeof *tasks);
@@ -388,12 +390,13 @@ void dlio_core_release(struct job *job)
     free(job);
 }
 
-/* How a complete job ended, see struct job, and the address of its memory.  Returns the number of parts that are
- * recorded; a job without such parts is freed. */
+/* How a complete job ended, see struct job, whether the page cache was cold, and the address of its memory.  Returns
+ * the number of parts that are recorded; a job without such parts is freed. */
 int64_t dlio_core_report(struct job *job, int64_t *report)
 {
     int64_t uses = job->uses;
     memcpy(report, job->report, sizeof job->report);
+    report[4] = is_cold(job->misses, job->requests);
     report[5] = (int64_t)job->base;
     if (uses == 0)
         dlio_core_release(job);

@@ -50,7 +50,7 @@ class Report(NamedTuple):
         task: number of the task that failed.
         item: number of the item of it that failed.
         got: bytes of that item that were read.
-        cold: something was not in the page cache.
+        cold: much of it was not in the page cache.
         uses: of each recorded part, the fields of ``struct use``; int64 of ``(parts, USE_FIELDS)``.
     """
 

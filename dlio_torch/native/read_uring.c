@@ -18,7 +18,10 @@ int64_t dlio_uring_read(struct uring *ring, int64_t count, const int32_t *descri
                         const int64_t *lengths, const uint64_t *addresses, int64_t request, int64_t block,
                         int64_t *failed)
 {
-    if (block == 0)
-        return uring_read_extents(ring, count, descriptors, offsets, lengths, addresses, request, failed);
+    if (block == 0) {
+        int64_t result = uring_read_extents(ring, count, descriptors, offsets, lengths, addresses, request, failed);
+        failed[2] = is_cold(failed[2], failed[3]);
+        return result;
+    }
     return uring_read_direct(ring, count, descriptors, offsets, lengths, addresses, request, block, failed);
 }

@@ -373,13 +373,14 @@ static int64_t uring_read(struct uring_reading *reading, int64_t *failed, int di
         uring_fill(reading);
         if (ring->flying == 0)
             break;
+        uint32_t sent = ring->queued;
         int error = uring_enter(ring, direct);
         if (error == 0 && !direct) {
             /* What came at once was in the page cache. */
             uint32_t ready = atomic_load_explicit(ring->cq_tail, memory_order_acquire) -
                              atomic_load_explicit(ring->cq_head, memory_order_relaxed);
-            if (ready < ring->flying)
-                failed[2] = 1;
+            failed[2] += smaller(sent, ring->flying - ready); /* those of before may still be under way */
+            failed[3] += sent;
             if (ready == 0)
                 error = uring_enter(ring, 1);
         }

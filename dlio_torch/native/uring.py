@@ -54,7 +54,7 @@ class UringMover:
         """
         if self._block:
             request = max(1, request // self._block) * self._block
-        failed = np.zeros(3, np.int64)
+        failed = np.zeros(4, np.int64)
         # The list keeps the arrays alive during the call.
         arrays = [np.ascontiguousarray(array) for array in (descriptors, offsets, lengths, addresses)]
         result = self._library.dlio_uring_read(

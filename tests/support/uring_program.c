@@ -38,7 +38,7 @@ static void check(int good, const char *problem)
 /* One list: extents in the order of the file, some of them neighbours, some of them twice, to memory of their own. */
 static void read_list(struct uring *ring, int fd, uint64_t *state)
 {
-    int64_t count = 1 + below(state, MOST), at = 0, room = 0, failed[3] = {0, 0, 0};
+    int64_t count = 1 + below(state, MOST), at = 0, room = 0, failed[4] = {0, 0, 0, 0};
     int32_t descriptors[MOST];
     int64_t offsets[MOST], lengths[MOST];
     uint64_t addresses[MOST], targets[MOST];

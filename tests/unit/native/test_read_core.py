@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from dlio_torch.native import NativeUnavailable
 from dlio_torch.native.memory import address_of
 from dlio_torch.native.read_core import COPIES, EXTENTS, TOO_SHORT, ReadCore, Report
+from dlio_torch.storage.local.eviction import evict
+from dlio_torch.storage.local.page_cache import cached_share
 
 SIZE = 3 << 20
 WAIT_S = 120.0
@@ -187,3 +189,24 @@ def test_a_forked_process_has_no_threads_and_ends(data: Path, core: ReadCore) ->
             os._exit(7 if core.thread_numbers == [] else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
         assert ended(core, job) is None
+
+
+@pytest.mark.parametrize(("missing", "cold"), [(0, False), (7, False), (8, True)])
+def test_the_cache_is_cold_if_an_eighth_of_the_requests_are_not_in_it(
+    missing: int, cold: bool, core: ReadCore, tmp_path: Path
+) -> None:
+    each, count = 1 << 16, 64
+    path = tmp_path / "data"
+    path.write_bytes(bytes(each * count))
+    evict(path)
+    if cached_share(path) != 0.0:
+        pytest.skip("this file system keeps files in memory, or does not tell")
+    offsets = [number * each for number in range(count)]
+    with path.open("rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # nothing is read ahead
+        for number, offset in enumerate(offsets):
+            if number % 8 or number // 8 >= missing:
+                os.pread(file.fileno(), 4096, offset)
+        job = Extents(file.fileno(), [(offset, 4096) for offset in offsets])
+        report = ended(core, job.submit(core))
+    assert (report is not None and report.cold) == cold
