@@ -6,7 +6,6 @@ import threading
 import time
 import weakref
 
-import numpy as np
 import torch
 
 from dlio_torch.data.engines.decoupled.block_pool import Memory
@@ -32,6 +31,7 @@ class SharedBlocks:
         self._used: dict[int, weakref.ref[Memory]] = {}
         self._ranges: dict[int, tuple[int, int]] = {}  # block -> address, and that of its end
         region.state[region.state == READING] = FREE  # by a worker that ended
+        self._known = int((region.state != GONE).nonzero()[0].max(initial=-1)) + 1  # all others have no memory
 
     @property
     def allocated(self) -> int:
@@ -89,11 +89,13 @@ class SharedBlocks:
 
     def _unused(self, size: int) -> int | None:
         """The most recently returned block that is large enough; frees blocks that are too small or superfluous."""
-        region = self._region
-        free = np.flatnonzero(region.state == FREE)
-        free = free[np.argsort(-region.freed[free], kind="stable")]
+        region, known = self._region, self._known
+        # There are few, so that lists are faster than arrays.
+        freed = region.freed[:known].tolist()
+        free = [block for block, state in enumerate(region.state[:known].tolist()) if state == FREE]
+        free.sort(key=freed.__getitem__, reverse=True)
         chosen, kept, kept_bytes = None, 0, 0
-        for block in free.tolist():
+        for block in free:
             room = int(region.size[block])
             if chosen is None and room >= size:
                 chosen = block
@@ -112,4 +114,5 @@ class SharedBlocks:
             )
         block = int(gone.argmax())
         self._region.make(block, size)
+        self._known = max(self._known, block + 1)
         return block

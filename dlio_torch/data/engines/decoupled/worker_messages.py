@@ -97,10 +97,12 @@ def layout_of(memory: Memory, first: int, size: int, specs: Sequence[ArraySpec])
     """
     numbers = np.frombuffer(memory, np.int64, size, first).copy()
     batches, samples = numbers[:2].tolist()
-    counts, begins, indices, ends = np.split(numbers[2:], np.cumsum([batches, len(specs), samples]))
-    sections, used = [], 0
-    for spec, begin in zip(specs, begins.tolist(), strict=True):
+    begins = 2 + batches
+    indices = begins + len(specs)
+    used = indices + samples
+    sections = []
+    for spec, begin in zip(specs, numbers[begins:indices].tolist(), strict=True):
         more = samples + 1 if spec.variable else 0  # others are all alike
-        sections.append(ArraySection(spec, begin, ends[used : used + more]))
+        sections.append(ArraySection(spec, begin, numbers[used : used + more]))
         used += more
-    return GroupLayout(indices, tuple(counts.tolist()), sections)
+    return GroupLayout(numbers[indices : indices + samples], tuple(numbers[2:begins].tolist()), sections)
