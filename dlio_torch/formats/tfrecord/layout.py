@@ -167,7 +167,7 @@ class _TfrecordLayout(RecordLayout):
                 "requested",
                 hint="the file was replaced or truncated; remove the file and generate the data again",
             )
-        order = np.argsort(rows, kind="stable")
+        order = np.argsort((rows << 32) | np.arange(len(rows)))  # stable, and several times as fast as "stable"
         rows = rows[order]
         offsets = self._offsets[rows]
         spans = self._offsets[rows + 1] - offsets

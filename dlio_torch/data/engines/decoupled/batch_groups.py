@@ -27,7 +27,7 @@ from dlio_torch.data.engines.decoupled.group_reader import Reading
 from dlio_torch.data.engines.decoupled.readahead_hints import Ahead
 from dlio_torch.data.order.orders import BatchProducer, Indices
 from dlio_torch.errors import DlioError
-from dlio_torch.formats.core.batch import INDEX, LENGTHS, Batch, as_tensor, batch_bytes
+from dlio_torch.formats.core.batch import INDEX, LENGTHS, Batch, batch_bytes
 from dlio_torch.formats.core.format import Format
 from dlio_torch.iotrace.recorder.spans import Recorder
 
@@ -124,6 +124,9 @@ class BatchGroups:
         self._source = source
         self._spec = spec
         self._groups = len(spec)
+        self._size, self._last_size = (
+            round(len(spec.steps_of(number)) * spec.batch_bytes) for number in (0, self._groups - 1)
+        )
         self._producer = producer
         self._planner, self._array = tools.planner, tools.array
         self._reading: Any = tools.reading  # blocks and reading are for memory of the same kind
@@ -142,7 +145,7 @@ class BatchGroups:
 
     def size(self, number: int) -> int:
         """Mean bytes of a group."""
-        return round(len(self._spec.steps_of(number)) * self._spec.batch_bytes)
+        return self._size if number < self._groups - 1 else self._last_size
 
     def make(self, number: int, share: Share) -> list[Fetched]:
         """Makes the batches of a group; a batch that cannot be read becomes an error without affecting the others."""
@@ -246,7 +249,7 @@ def batches_of(plan: ReadPlan | GroupLayout, memory: Any, array: BlockArray = ho
     """
     # NumPy cuts: any operation of torch gives up the interpreter lock, which then has to be waited for.
     samples = list(pairwise([0, *accumulate(plan.counts)]))
-    batches: list[Batch] = [{INDEX: as_tensor(plan.indices[low:high])} for low, high in samples]
+    batches: list[Batch] = [{INDEX: tensor_of(plan.indices[low:high])} for low, high in samples]
     for section in plan.sections:
         spec, ends = section.spec, section.ends
         borders = samples
@@ -259,5 +262,5 @@ def batches_of(plan: ReadPlan | GroupLayout, memory: Any, array: BlockArray = ho
             batch[spec.name] = tensor_of(whole[low:high])
         if spec.variable:
             for batch, (low, high) in zip(batches, samples, strict=True):
-                batch[spec.name + LENGTHS] = as_tensor(lengths[low:high])
+                batch[spec.name + LENGTHS] = tensor_of(lengths[low:high])
     return batches

@@ -12,12 +12,12 @@ import numpy.typing as npt
 from dlio_torch.data.engines.decoupled.open_parts import OpenPart
 from dlio_torch.formats.core.layout import ArrayLayout, Chunks, Copies, Extents, Ints, Records, join_extents
 from dlio_torch.native.memory import address_of
-from dlio_torch.native.read_core import EXTENTS
+from dlio_torch.native.read_core import EXTENTS, RECORDS
 
 _GROUP_BITS = 40
 """Address bits of the virtual block of each group when several groups are planned together."""
 _IN_BLOCK = (1 << _GROUP_BITS) - 1
-_SIZES = (4, 8, 8, 8, 8, 0)
+_EXTENT_BYTES = (4, 8, 8, 8, 8, 0)
 """Bytes of an element of the arrays of a task of extents."""
 _OFFSET_BITS = 50
 """Bits of an int64 that remain for an offset beside the number of a group."""
@@ -35,7 +35,7 @@ class CopyPlan:
         copies: extents that are in memory already.
         paths: the file of each descriptor.
         parts: open files beside those of the data set, which are needed until everything is read.
-        row: the sorted extents as a task of the read core; empty: not known.
+        row: all of it as one task of the read core, int64 of ``(1, fields)``; ``None``: it is several, or not known.
     """
 
     descriptors: list[npt.NDArray[np.int32]] = field(default_factory=list)
@@ -45,7 +45,7 @@ class CopyPlan:
     copies: list[Copies] = field(default_factory=list)
     paths: dict[int, Path] = field(default_factory=dict)
     parts: list[OpenPart] = field(default_factory=list)
-    row: tuple[int, ...] = ()
+    row: Ints | None = None
 
     def add(self, array: ArrayLayout, planned: Extents | Chunks | Copies, descriptor: int | None) -> None:
         """Add what was planned for samples of one array in one file.
@@ -83,34 +83,46 @@ def by_group(moves: CopyPlan, groups: int) -> list[CopyPlan]:
         else:
             order = np.lexsort((extents.offsets, descriptors, group))
         descriptors, extents = descriptors[order], extents.taken(order)
-        to = extents.to & _IN_BLOCK
-        begins = extents_row(descriptors, replace(extents, to=to))[2:]
-        for part, low, high in _shares(parts, group[order]):
-            part.row = (
-                EXTENTS,
-                high - low,
-                *(begin and begin + low * size for begin, size in zip(begins, _SIZES, strict=True)),
-            )
+        extents = Extents(extents.offsets, extents.lengths, extents.to & _IN_BLOCK, extents.turned)
+        borders = np.searchsorted(group[order], np.arange(groups + 1))
+        if not (moves.records or moves.copies):
+            _add_rows(parts, extents_row(descriptors, extents), borders, _EXTENT_BYTES)
+        for part, low, high in _shares(parts, borders):
             part.descriptors.append(descriptors[low:high])
-            part.extents.append(replace(extents.taken(slice(low, high)), to=to[low:high]))
+            part.extents.append(extents.taken(slice(low, high)))
             part.paths = moves.paths
             if len(moves.paths) > 1:
                 part.paths = {descriptor: moves.paths[descriptor] for descriptor in set(descriptors[low:high].tolist())}
     for records in moves.records:
         group = records.to[:, 0] >> _GROUP_BITS
-        order = np.argsort(group, kind="stable")  # records stay in the order of their offsets
-        for part, low, high in _shares(parts, group[order]):
-            mine = order[low:high]
-            to = records.to[mine] & _IN_BLOCK
-            offsets, spans, sizes = records.offsets[mine], records.spans[mine], records.sizes[mine]
-            part.records.append(replace(records, offsets=offsets, spans=spans, to=to, sizes=sizes))
+        # Records stay in the order of their offsets; several times as fast as kind="stable".
+        order = np.argsort((group << _GROUP_BITS) | np.arange(len(group)))
+        borders = np.searchsorted(group[order], np.arange(groups + 1))
+        offsets, spans, sizes = records.offsets[order], records.spans[order], records.sizes[order]
+        ordered = Records(offsets, spans, records.to[order] & _IN_BLOCK, sizes, records.layout)
+        row = records_row(ordered)
+        if row and len(moves.records) == 1 and not (moves.extents or moves.copies):
+            each = 8 * sizes.shape[1]
+            _add_rows(parts, row, borders, (0, 8, 8, each, each, 0))
+        for part, low, high in _shares(parts, borders):
+            share = slice(low, high)
+            part.records.append(Records(offsets[share], spans[share], ordered.to[share], sizes[share], records.layout))
     for copies in moves.copies:
         group = copies.to >> _GROUP_BITS
         order = np.argsort(group, kind="stable")
-        for part, low, high in _shares(parts, group[order]):
+        for part, low, high in _shares(parts, np.searchsorted(group[order], np.arange(groups + 1))):
             mine = order[low:high]
             part.copies.append(Copies(copies.sources[mine], copies.lengths[mine], copies.to[mine] & _IN_BLOCK))
     return parts
+
+
+def _add_rows(parts: Sequence[CopyPlan], whole: tuple[int, ...], borders: Ints, sizes: Sequence[int]) -> None:
+    """Gives each plan its share of a task; ``sizes``: bytes of an element of each array that the task names."""
+    rows = np.repeat(np.array([whole], np.int64), len(parts), axis=0)
+    rows[:, 1] = np.diff(borders)
+    rows[:, 2:] += np.where(rows[:, 2:] > 0, borders[:-1, None] * np.array(sizes), 0)
+    for number in np.flatnonzero(rows[:, 1]).tolist():
+        parts[number].row = rows[number : number + 1]
 
 
 def extents_row(descriptors: npt.NDArray[np.int32], extents: Extents) -> tuple[int, ...]:
@@ -120,10 +132,19 @@ def extents_row(descriptors: npt.NDArray[np.int32], extents: Extents) -> tuple[i
     return (EXTENTS, len(extents.offsets), address_of(descriptors), *arrays, turned, 0)
 
 
-def _shares(parts: Sequence[CopyPlan], groups: Ints) -> list[tuple[CopyPlan, int, int]]:
-    """Index range of each group in the ascending array ``groups``."""
-    borders = np.searchsorted(groups, np.arange(len(parts) + 1)).tolist()
-    ranges = zip(parts, borders[:-1], borders[1:], strict=True)
+def records_row(records: Records) -> tuple[int, ...]:
+    """Records as a task of the read core, which reads the arrays where they are; empty if it cannot read them."""
+    file = records.layout.native_file()
+    if file is None:
+        return ()
+    arrays = records.offsets, records.spans, records.to, records.sizes, file
+    return (RECORDS, len(records.offsets), 0, *map(address_of, arrays))
+
+
+def _shares(parts: Sequence[CopyPlan], borders: Ints) -> list[tuple[CopyPlan, int, int]]:
+    """The plans that get something, with the first item of each and the one behind its last."""
+    limits = borders.tolist()
+    ranges = zip(parts, limits[:-1], limits[1:], strict=True)
     return [(part, low, high) for part, low, high in ranges if low < high]
 
 

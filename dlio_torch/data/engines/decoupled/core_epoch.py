@@ -139,14 +139,13 @@ class CoreEpoch(Iterator[Fetched]):
         if job is not None:
             self._jobs.first([job])
         self._under_way.remove(group)
-        steps = self._groups.steps(number)
         if job is not None:
             try:
                 return number, FilledGroup(job.plan, *self._jobs.finish(job))
             except DlioError as error:
-                if len(steps) == 1:
+                if len(self._groups.steps(number)) == 1:
                     return number, [failed(error)]
-        return number, [item for step in steps for item in self._alone(step)]
+        return number, [item for step in self._groups.steps(number) for item in self._alone(step)]
 
     def took(self, number: int) -> None:
         """Remove a used-up group from the groups that count as read ahead, and submit others."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dlio_torch.data.engines.decoupled.block_pool import BlockPool, Memory
-from dlio_torch.data.engines.decoupled.copy_plan import extents_row
+from dlio_torch.data.engines.decoupled.copy_plan import extents_row, records_row
 from dlio_torch.data.engines.decoupled.core_use import record_uses
 from dlio_torch.data.engines.decoupled.group_plan import ReadPlan
 from dlio_torch.data.engines.decoupled.group_reader import Reading, extent_error
@@ -21,7 +21,7 @@ from dlio_torch.formats.core.chunk_decoder import native_file
 from dlio_torch.formats.core.layout import Ints
 from dlio_torch.iotrace.recorder.spans import Recorder
 from dlio_torch.native.memory import address_of
-from dlio_torch.native.read_core import CHUNKS, COPIES, RECORDS, TOO_SHORT, UNSUPPORTED, ReadCore, Report
+from dlio_torch.native.read_core import CHUNKS, COPIES, TOO_SHORT, UNSUPPORTED, ReadCore, Report
 from dlio_torch.syserrors import unreadable
 
 
@@ -181,22 +181,18 @@ def task_rows(plan: ReadPlan) -> tuple[Ints, list[Any]] | None:
 
     ``None`` if the core cannot carry it out.
     """
+    if plan.row is not None:
+        return plan.row, []
     if not is_native(plan):
         return None
     rows: list[tuple[int, ...]] = []
     kept: list[Any] = []
     if len(plan.extents.offsets):
-        rows.append(plan.row or extents_row(plan.descriptors, plan.extents))
+        rows.append(extents_row(plan.descriptors, plan.extents))
     for copies in plan.copies:
         arrays = copies.sources, copies.lengths, copies.to
         rows.append((COPIES, len(copies.sources), 0, *map(address_of, arrays), 0, 0))
-    for records in plan.records:
-        file = records.layout.native_file()
-        assert file is not None
-        arrays = records.offsets, records.spans, records.to
-        rows.append(
-            (RECORDS, len(records.offsets), 0, *map(address_of, arrays), address_of(records.sizes), address_of(file))
-        )
+    rows += map(records_row, plan.records)
     for descriptor, chunks in plan.chunks:
         file, more = native_file(chunks, descriptor)
         offsets, sizes = np.ascontiguousarray(chunks.offsets), more[1]

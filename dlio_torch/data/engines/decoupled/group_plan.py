@@ -62,7 +62,7 @@ class ReadPlan:
         copies: extents that are in memory already.
         paths: the file of each descriptor.
         files: keeps the descriptors open.
-        row: the extents as a task of the read core; empty: not known.
+        row: all of it as one task of the read core, int64 of ``(1, fields)``; ``None``: it is several, or not known.
     """
 
     indices: Indices
@@ -76,7 +76,7 @@ class ReadPlan:
     copies: Sequence[Copies]
     paths: dict[int, Path]
     files: Sequence[OpenFile | OpenPart]
-    row: tuple[int, ...] = ()
+    row: Ints | None = None
 
 
 class Planner:
