@@ -4,7 +4,7 @@ Samples of every size, in order and shuffled, warm or cold, out of each layout: 
 in a loop, and what torch drives it by; then loaders of others, each over equal samples in its own native format,
 beside ours.  The baseline is fio with requests of a sample's size, or a reader of our own in C where fio is not
 installed.  All ways of a table's part take turns, so that other work on the machine slows all of them, and every
-ratio is one of the same round.
+ratio is one of the same round.  All files are read once, in order, before they are measured in the page cache.
 
 ``--cold`` takes the files out of the page cache before each measurement, and makes sure that they are; a way whose
 files stay (because a process has mapped them) is left out and named.
@@ -26,7 +26,7 @@ from benchmarks.harness.command import alone
 from benchmarks.harness.rounds import Figures, Rounds, interleave, rounds_of, say
 from benchmarks.harness.tables import Missing, Part, Row, Table
 from benchmarks.loading import baseline, ours, plain
-from benchmarks.loading.work import Way, Work, make_cold, write_raw
+from benchmarks.loading.work import Way, Work, make_cold, make_warm, write_raw
 from benchmarks.peers.remote import Peers, Wanted, interpreters
 from dlio_torch.errors import DlioError
 
@@ -99,6 +99,8 @@ def _part(
     except DlioError as error:
         yield Missing("our loaders", str(error), where)
         return
+    if not work.cold:
+        make_warm({file for way in ways.values() for file in way.files})
     found = interleave({name: _measure(way, work) for name, way in ways.items()}, rounds_of(arguments))
     yield from (Missing(name, why, where) for name, why in found.dropped.items())
     yield Table(NAME, list(rows(found, layout, work)), f"The baseline is {baseline.reader()}.")

@@ -41,7 +41,13 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 }
 LOADERS: dict[str, dict[str, Any]] = {
     "ours, decoupled": {"engine": "decoupled"},
-    "ours, decoupled, 2 workers": {"engine": "decoupled", "num_workers": 2, "read_threads": 1},
+    "ours, decoupled, 2 workers": {
+        "engine": "decoupled",
+        "num_workers": 2,
+        "read_threads": 1,
+        "persistent_workers": True,
+        "multiprocessing_context": "fork",
+    },
     "ours, dataloader": {},
     "ours, dataloader, 2 workers": {"num_workers": 2, "persistent_workers": True, "multiprocessing_context": "fork"},
 }
