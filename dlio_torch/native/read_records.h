@@ -22,6 +22,7 @@
 #endif
 
 enum { RECORDS = 4096 }; /* of a request */
+enum { PIECE = 1 << 17 }; /* bytes, of a record that is larger than two of them */
 enum { UNUSUAL = 1, CUT = 2 };
 
 static uint32_t masked(uint32_t crc)
@@ -109,34 +110,49 @@ static int take(const struct wanted *want, int64_t i, const uint8_t *record, str
     return 0;
 }
 
+/* Where a record that is read by its shape has come to: the next bytes that are to be the same, and the checksum. */
+struct progress {
+    const uint8_t *kept;
+    uint32_t crc;
+};
+
+/* Compare a part, or put its numbers to their address, and add it to the checksum. */
+static int finish_part(const struct wanted *want, int64_t i, const uint8_t *data, const struct shape *shape,
+                       struct part part, struct progress *progress)
+{
+    int64_t skipped = part.low < HEADER ? HEADER - part.low : 0; /* the header has a checksum of its own */
+    if (part.kind == SAME) {
+        if (memcmp(data, progress->kept, (size_t)part.length))
+            return UNUSUAL;
+        progress->kept += part.length;
+    } else if (part.kind == NUMBERS) {
+        uint8_t *into = (uint8_t *)(uintptr_t)want->to[i * want->features + part.feature];
+        int64_t bytes = shape->sizes[part.feature];
+        if (want->feature[part.feature].kind != KIND_INTEGERS)
+            memcpy(into, data, (size_t)bytes);
+        else if (unpack(data, part.length, into, bytes) < 0)
+            return UNUSUAL;
+    }
+    if (want->verify)
+        progress->crc = crc32c_extend(progress->crc, data + skipped, (size_t)(part.length - skipped));
+    return 0;
+}
+
 /* Finish a record whose arrays were read to their addresses, and the rest of it to `rest`. */
 static int finish(const struct wanted *want, int64_t i, const uint8_t *rest, struct shape *shape)
 {
-    const uint64_t *to = want->to + i * want->features;
-    const uint8_t *kept = shape->kept;
-    uint32_t crc = 0;
+    struct progress progress = {shape->kept, 0};
     for (int k = 0; k < shape->count; k++) {
         struct part part = shape->parts[k];
-        int64_t skipped = part.low < HEADER ? HEADER - part.low : 0; /* the header has a checksum of its own */
-        const uint8_t *data = part.kind == ARRAY ? (const uint8_t *)(uintptr_t)to[part.feature] : rest;
-        if (part.kind != ARRAY)
+        const uint8_t *data = rest;
+        if (part.kind == ARRAY)
+            data = (const uint8_t *)(uintptr_t)want->to[i * want->features + part.feature];
+        else
             rest += part.length;
-        if (part.kind == SAME) {
-            if (memcmp(data, kept, (size_t)part.length))
-                return UNUSUAL;
-            kept += part.length;
-        } else if (part.kind == NUMBERS) {
-            uint8_t *into = (uint8_t *)(uintptr_t)to[part.feature];
-            int64_t bytes = shape->sizes[part.feature];
-            if (want->feature[part.feature].kind != KIND_INTEGERS)
-                memcpy(into, data, (size_t)bytes);
-            else if (unpack(data, part.length, into, bytes) < 0)
-                return UNUSUAL;
-        }
-        if (want->verify)
-            crc = crc32c_extend(crc, data + skipped, (size_t)(part.length - skipped));
+        if (finish_part(want, i, data, shape, part, &progress))
+            return UNUSUAL;
     }
-    return want->verify && masked(crc) != stored_crc(rest) ? UNUSUAL : 0;
+    return want->verify && masked(progress.crc) != stored_crc(rest) ? UNUSUAL : 0;
 }
 
 static int add_part(struct iovec *parts, int used, void *to, int64_t length)
@@ -147,6 +163,47 @@ static int add_part(struct iovec *parts, int used, void *to, int64_t length)
     }
     parts[used] = (struct iovec){to, (size_t)length};
     return used + 1;
+}
+
+/* Read a large record by its shape, its arrays in pieces: the checksum of a piece is computed while the piece is still in
+ * the core's cache.  Returns 0, -errno, CUT, or UNUSUAL: it has another shape, or is damaged. */
+static int64_t read_pieces(const struct wanted *want, int64_t i, uint8_t *scratch, int64_t request, struct shape *shape)
+{
+    struct progress progress = {shape->kept, 0};
+    int64_t at = want->offsets[i], most = request < PIECE ? request : PIECE, result;
+    for (int k = 0; k <= shape->count;) {
+        struct part part = shape->parts[k];
+        if (k < shape->count && part.kind == ARRAY) {
+            uint8_t *data = (uint8_t *)(uintptr_t)want->to[i * want->features + part.feature];
+            for (int64_t left = part.length; left > 0;) {
+                int64_t bytes = left < most ? left : most;
+                struct iovec piece = {data, (size_t)bytes};
+                if ((result = fill(want->descriptor, &piece, 1, at, request)) != 0)
+                    return result;
+                progress.crc = crc32c_extend(progress.crc, data, (size_t)bytes);
+                data += bytes;
+                at += bytes;
+                left -= bytes;
+            }
+            k++;
+            continue;
+        }
+        int end = k;
+        int64_t bytes = 0;
+        for (; end < shape->count && shape->parts[end].kind != ARRAY; end++)
+            bytes += shape->parts[end].length;
+        struct iovec rest = {scratch, (size_t)(bytes + (end == shape->count ? TRAILER : 0))};
+        if ((result = fill(want->descriptor, &rest, 1, at, request)) != 0)
+            return result;
+        at += bytes;
+        const uint8_t *data = scratch;
+        for (; k < end; data += shape->parts[k++].length)
+            if (finish_part(want, i, data, shape, shape->parts[k], &progress))
+                return UNUSUAL;
+        if (end == shape->count)
+            return masked(progress.crc) != stored_crc(data) ? UNUSUAL : 0;
+    }
+    return UNUSUAL;
 }
 
 /* Read `want->count` records.  Scratch holds `request` bytes or the longest record, and that record once more.
@@ -171,6 +228,19 @@ static int64_t read_all(const struct wanted *want, int64_t request, uint8_t *scr
             struct shape *shape = shape_of(state, span, want->sizes + last * want->features, want->features);
             if (shape != NULL && shape->misses > 8 + shape->hits)
                 shape = NULL;
+            if (shape != NULL && want->verify && span > 2 * PIECE) {
+                if (last > first)
+                    break;
+                *failed = first;
+                int64_t result = read_pieces(want, first, scratch, request, shape);
+                if (result != 0 && result != UNUSUAL)
+                    return result;
+                if (result == 0) {
+                    shape->hits++;
+                    last++;
+                    break;
+                }
+            }
             shapes[last - first] = shape;
             rests[last - first] = rest;
             for (int k = 0; shape != NULL && k < shape->count; k++) {
@@ -184,6 +254,8 @@ static int64_t read_all(const struct wanted *want, int64_t request, uint8_t *scr
             used = add_part(parts, used, rest, end);
             rest += end;
         }
+        if (used == 0) /* a large one, which is done */
+            continue;
         *failed = first;
         int64_t result = fill(want->descriptor, parts, used, want->offsets[first], request);
         if (result != 0 && last > first + 1)

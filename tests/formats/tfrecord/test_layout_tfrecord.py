@@ -49,10 +49,10 @@ def field_of(number: int, content: bytes) -> bytes:
 Lists = dict[str, tuple[int, list[bytes]]]  # name -> kind, and the encoded fields of its list
 
 
-def usual(rng: np.random.Generator) -> Lists:
+def usual(rng: np.random.Generator, rows: int = 40) -> Lists:
     numbers = b"".join(_varint(int(n) % (1 << 64)) for n in rng.integers(-3, 300, 3))
     return {
-        "a": (1, [field_of(1, rng.random((40, 30), np.float32).tobytes())]),
+        "a": (1, [field_of(1, rng.random((rows, 30), np.float32).tobytes())]),
         "n": (3, [field_of(1, numbers)]),
         "w": (2, [field_of(1, rng.random(700, np.float32).tobytes())]),
     }
@@ -97,10 +97,12 @@ def record_of(lists: Lists, extra: bytes = b"") -> bytes:
     return b"".join(bytes(piece) for piece in frame([field_of(1, entries) + extra]))
 
 
-def written(root: Path, records: list[bytes], options: TfrecordConfig) -> tuple[Format, Manifest]:
+def written(
+    root: Path, records: list[bytes], options: TfrecordConfig, config: DatasetConfig = CONFIG
+) -> tuple[Format, Manifest]:
     path = root / "file.tfrecord"
     path.write_bytes(b"".join(records))
-    fmt = create(replace(CONFIG, tfrecord=options), 1)
+    fmt = create(replace(config, tfrecord=options), 1)
     count = len(records)
     return fmt, Manifest("train", 0, FileCounts([count]), root, [path.name], ".tfrecord")
 
@@ -116,9 +118,11 @@ def outcome(loader: Any) -> Any:
     return [(name, t.shape, t.dtype, t.numpy().tobytes()) for batch in batches for name, t in batch.items()]
 
 
-def both(root: Path, records: list[bytes], order: Any = "sequential", **options: Any) -> tuple[Any, Any]:
+def both(
+    root: Path, records: list[bytes], order: Any = "sequential", config: DatasetConfig = CONFIG, **options: Any
+) -> tuple[Any, Any]:
     """What comes by the faithful path, and by the decoupled engine."""
-    fmt, manifest = written(root, records, TfrecordConfig(float_lists=["w"], **options))
+    fmt, manifest = written(root, records, TfrecordConfig(float_lists=["w"], **options), config)
     sampler = BatchSampler(SamplerSpec(batch_size=len(records), order=order, seed=2), num_samples=len(records))
     loader = BatchLoader(LoaderConfig(engine="decoupled"), DecoupledSource(fmt, manifest, NULL), sampler)
     return outcome(faithful(fmt, manifest, sampler)), outcome(loader)
@@ -167,6 +171,26 @@ def test_damage_is_told_as_the_faithful_path_tells_it(verify: bool, tmp_path: Pa
         assert want == got, at
         told += isinstance(got, str)
     assert told >= 15 if verify else told < 15
+
+
+def test_large_records_are_checked_piece_by_piece(tmp_path: Path) -> None:
+    rng, rows = np.random.default_rng(5), 5000
+    fields = [FieldConfig("a", shape=[rows, 30]), *CONFIG.fields[1:]]
+    config = replace(CONFIG, fields=fields)
+    records = [record_of(usual(rng, rows)) for _ in range(3)]
+    want, got = both(tmp_path, records, config=config)
+    assert want == got
+    assert not isinstance(got, str)
+    size = len(records[1])
+    for at in [0, 9, 13, 30, 100, 150_000, 400_000, 4 * 30 * rows + 90, size - 2000, size - 5, size - 1]:
+        bad = bytearray(records[1])
+        bad[at] ^= 4
+        want, got = both(tmp_path, [records[0], bytes(bad), records[2]], config=config)
+        assert want == got, at
+        assert isinstance(got, str)
+    want, got = both(tmp_path, [*records[:2], records[2][:400_000]], config=config)
+    assert want == got
+    assert isinstance(got, str)
 
 
 def test_a_feature_that_is_missing_or_of_another_size_is_told(tmp_path: Path) -> None:
