@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dlio_torch.data.engines.decoupled.event_descriptors import set_event
 from dlio_torch.errors import RunFailed
 from dlio_torch.syserrors import refused
 
@@ -181,12 +182,12 @@ class SharedMemory:
 
     def ring_bell(self) -> None:
         """Wake the trainer so that it checks the regions."""
-        os.eventfd_write(self._descriptors[-1], 1)
+        set_event(self._descriptors[-1])
 
     def wake(self, worker: int) -> None:
         """Wake a worker so that it checks its region."""
         if self._descriptors:
-            os.eventfd_write(self._descriptors[1 + worker], 1)
+            set_event(self._descriptors[1 + worker])
 
     def close(self) -> None:
         """Close the descriptors; mappings stay until nothing refers to them."""

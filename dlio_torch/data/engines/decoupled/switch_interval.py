@@ -1,4 +1,4 @@
-"""Short switch interval of the interpreter while native threads read.
+"""Short switch interval of the interpreter while native threads or workers read.
 
 A thread that comes back from a native call waits for the interpreter lock up to ``sys.getswitchinterval()``, 5 ms, if
 another thread computes: as long as it takes to read several batches.

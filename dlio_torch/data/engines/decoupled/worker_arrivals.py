@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import select
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing.process import BaseProcess
 
+from dlio_torch.data.engines.decoupled.event_descriptors import clear_event
 from dlio_torch.data.engines.decoupled.shared_memory import RING, Region, SharedMemory
 from dlio_torch.data.workers.exits import WorkerLimits, exit_of
 from dlio_torch.data.workers.worker_errors import no_batch
@@ -95,7 +95,7 @@ class Arrivals:
         end = time.monotonic() + (self._timeout_s or float("inf"))
         while not is_over:
             if self._poll.poll(_SLICE_S * 1000):
-                os.eventfd_read(self._bell)
+                clear_event(self._bell)
             elif time.monotonic() >= end:
                 raise no_batch("loader workers", self._timeout_s)
             else:

@@ -24,6 +24,7 @@ from dlio_torch.data.dataset.fetched import Fetched
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
 from dlio_torch.data.engines.decoupled.reading_io import open_reading_mover
 from dlio_torch.data.engines.decoupled.shared_memory import SharedMemory
+from dlio_torch.data.engines.decoupled.switch_interval import SHORT
 from dlio_torch.data.engines.decoupled.transfer import Inbox
 from dlio_torch.data.engines.decoupled.worker_arrivals import Arrivals
 from dlio_torch.data.engines.decoupled.worker_groups import WorkerGroups
@@ -94,6 +95,7 @@ class WorkersEngine:
         self._stop()
         order = None if self._plan is None else round_robin(self._plan.left(epoch, step))
         source = self._loaders.start(epoch, step)
+        SHORT.begin(self)
         arrivals = Arrivals(
             self._shared, self._regions, self._groups.run, lambda: self.workers, self._timeout_s, self._limits
         )
@@ -112,6 +114,10 @@ class WorkersEngine:
             self._regions[worker].taken += 1
             self._shared.wake(worker)
 
+    def finish(self) -> None:
+        """Record that the trainer has got all batches of the epoch."""
+        SHORT.end(self)
+
     def close(self) -> None:
         """End the workers; memory that batches refer to stays valid."""
         self._stop()
@@ -127,6 +133,7 @@ class WorkersEngine:
 
     def _stop(self) -> None:
         """End the current run of each worker, so that waiting threads finish."""
+        SHORT.end(self)
         for worker, region in enumerate(self._regions):
             region.alive = self._groups.run + 1
             self._shared.wake(worker)
@@ -190,3 +197,4 @@ class _Items(Iterator[Fetched]):
         """Let the DataLoader see that all workers have ended the run."""
         for _ in self._source:
             pass
+        self._engine.finish()

@@ -18,6 +18,7 @@ from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
 from dlio_torch.data.engines.decoupled.core_epoch import CoreEpoch, FilledGroup
 from dlio_torch.data.engines.decoupled.engine import DecoupledEngine
 from dlio_torch.data.engines.decoupled.epoch import Epoch
+from dlio_torch.data.engines.decoupled.event_descriptors import clear_event
 from dlio_torch.data.engines.decoupled.facts import THREADS
 from dlio_torch.data.engines.decoupled.shared_block_pool import SharedBlocks
 from dlio_torch.data.engines.decoupled.shared_memory import SharedMemory
@@ -160,7 +161,7 @@ class _WorkerReaders:
     def _wait_for_trainer(self) -> None:
         """Waits a moment for the trainer to take a group."""
         if self._poll.poll(_SLICE_S * 1000):
-            os.eventfd_read(self._shared.event(self._number))
+            clear_event(self._shared.event(self._number))
         self._take_commands()
 
     def _take_commands(self) -> None:

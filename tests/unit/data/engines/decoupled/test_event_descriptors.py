@@ -1,0 +1,34 @@
+"""Event descriptors: what is set is cleared once, and no call blocks."""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Iterator
+
+import pytest
+
+from dlio_torch.data.engines.decoupled.event_descriptors import clear_event, set_event
+
+
+@pytest.fixture
+def event() -> Iterator[int]:
+    descriptor = os.eventfd(0, os.EFD_NONBLOCK)
+    yield descriptor
+    os.close(descriptor)
+
+
+def is_set(descriptor: int) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def test_what_is_set_is_cleared_once(event: int) -> None:
+    clear_event(event)  # does not block
+    assert not is_set(event)
+    set_event(event)
+    set_event(event)
+    assert is_set(event)
+    clear_event(event)
+    assert not is_set(event)
