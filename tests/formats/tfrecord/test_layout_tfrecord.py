@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import random
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +18,7 @@ from data_files import epoch_of
 from decoupled_data import faithful
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from native_programs import compiled
 from straced import needs_strace, results, straced
 
 from dlio_torch import native
@@ -40,6 +43,9 @@ CONFIG = DatasetConfig(
     fields=[FieldConfig("a", shape=[40, 30]), FieldConfig("n", "int64", shape=[3]), FieldConfig("w", shape=[700])],
     tfrecord=TfrecordConfig(float_lists=["w"]),
 )
+
+
+DRIVER = Path(__file__).parents[2] / "support" / "read_records_driver.c"
 
 
 def field_of(number: int, content: bytes) -> bytes:
@@ -201,6 +207,35 @@ def test_a_feature_that_is_missing_or_of_another_size_is_told(tmp_path: Path) ->
         assert isinstance(got, str)
     want, got = both(tmp_path, [record_of(usual(rng)), record_of(twice(rng))])
     assert want == got
+
+
+@pytest.mark.parametrize("rows", [40, 5000])
+def test_no_sanitizer_complains(rows: int, tmp_path: Path) -> None:
+    program = compiled(
+        DRIVER,
+        tmp_path / "driver",
+        "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=all",
+        "-Wno-stringop-overread",
+    )
+    rng, places = np.random.default_rng(5), random.Random(1)
+    sound = b"".join(record_of(usual(rng, rows)) for _ in range(4))
+    contents = [sound, sound[: len(sound) * 5 // 8]]
+    for _ in range(20):
+        damaged = bytearray(sound)
+        for _ in range(places.randint(1, 3)):
+            near = places.choice([0, 12, 60, 120 * rows, len(sound) // 4, len(sound) // 2])
+            damaged[(near + places.randrange(200)) % len(sound)] = places.randrange(256)
+        contents.append(bytes(damaged))
+    files = [tmp_path / f"{number}.tfrecord" for number in range(len(contents))]
+    for file, content in zip(files, contents, strict=True):
+        file.write_bytes(content)
+    environment = {**os.environ, "LD_PRELOAD": ""}
+    done = subprocess.run(
+        [program, str(rows), *files], capture_output=True, text=True, check=False, timeout=600, env=environment
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert 6 * 4 < int(done.stdout) < 6 * 4 * len(files)
 
 
 @given(st.binary(max_size=9000), st.integers(0, 7))
