@@ -126,6 +126,9 @@ class WorkersEngine:
             inbox.close()
         self._shared.close()
 
+    def __del__(self) -> None:
+        SHORT.end(self)
+
     def _begin(self, epoch: int, step: int) -> None:
         self._groups.run += 1
         for region in self._regions:
