@@ -255,9 +255,10 @@ def test_workers_without_a_core_are_starved(tmp_path: Path) -> None:
     assert "no CPU core" in found["sentence"]
 
 
-def test_large_batches_take_long_to_hand_over(tmp_path: Path) -> None:
+def test_many_tensors_take_long_to_hand_over(tmp_path: Path) -> None:
     options = ("dataset=synthetic", "dataset.num_files=1", "dataset.samples_per_file=256", "compute.mode=none")
-    memory = ("dataset.fields.0.shape=[512,512]", "loader.in_memory=true", "loader.num_workers=1")
+    fields = ",".join(f"{{name: a{number}, shape: [4]}}" for number in range(50))  # each by a descriptor of its own
+    memory = (f"dataset.fields=[{fields}]", "loader.in_memory=true", "loader.num_workers=1")
     assert cause(run(tmp_path, *options, *memory, "train.batch_size=16", "train.steps=12")) == "hand_over"
 
 
