@@ -39,17 +39,12 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     },
     "tfrecord": {"format": "tfrecord", "tfrecord": TfrecordConfig(index=True)},
 }
+_WORKERS = {"num_workers": 2, "persistent_workers": True, "multiprocessing_context": "fork"}
 LOADERS: dict[str, dict[str, Any]] = {
     "ours, decoupled": {"engine": "decoupled"},
-    "ours, decoupled, 2 workers": {
-        "engine": "decoupled",
-        "num_workers": 2,
-        "read_threads": 1,
-        "persistent_workers": True,
-        "multiprocessing_context": "fork",
-    },
+    "ours, decoupled, 2 workers": {"engine": "decoupled", "read_threads": 1, **_WORKERS},
     "ours, dataloader": {},
-    "ours, dataloader, 2 workers": {"num_workers": 2, "persistent_workers": True, "multiprocessing_context": "fork"},
+    "ours, dataloader, 2 workers": _WORKERS,
 }
 
 

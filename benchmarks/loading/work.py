@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.harness.rounds import Figures, Stopwatch, Unavailable
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.order.specification import SamplerSpec
-from dlio_torch.storage.local.eviction import evict, why_cached
+from dlio_torch.storage.local.eviction import evict, read_through, why_cached
 from dlio_torch.storage.local.page_cache import cached_share
 
 LARGEST_BATCH = 64 << 20
@@ -22,7 +22,6 @@ PAUSES_S = (0.0, 0.05, 0.2, 1.0)
 """Before each attempt to take a file out of the page cache: others may be at its pages for a moment."""
 
 _STILL_CACHED = 0.03
-_READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -121,12 +120,9 @@ def make_warm(files: Iterable[Path]) -> None:
     What a program has just written stays in the page cache as it was written: small writes leave small pages.  Reads
     out of them are up to a third slower than out of the large ones that the kernel's read-ahead makes.
     """
-    buffer = bytearray(_READ_BYTES)
     for path in files:
         evict(path)
-        with path.open("rb", buffering=0) as file:
-            while file.readinto(buffer):
-                pass
+        read_through(path)
 
 
 def make_cold(files: Iterable[Path]) -> None:

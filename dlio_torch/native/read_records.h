@@ -240,6 +240,8 @@ static int64_t read_all(const struct wanted *want, int64_t request, uint8_t *scr
                     last++;
                     break;
                 }
+                shape->misses++;
+                shape = NULL;
             }
             shapes[last - first] = shape;
             rests[last - first] = rest;

@@ -44,6 +44,11 @@ class Extents:
         return Extents(self.offsets[which], self.lengths[which], self.to[which], turned)
 
 
+def stable_order(keys: Ints) -> Ints:
+    """Positions that sort numbers from 0 to 2**31, equal ones in their order; several times as fast as NumPy's own."""
+    return np.argsort((keys << 32) | np.arange(len(keys)))
+
+
 def join_extents(extents: Sequence[Extents]) -> Extents:
     """Concatenates a non-empty sequence of extents."""
     if len(extents) == 1:

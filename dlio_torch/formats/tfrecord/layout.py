@@ -16,7 +16,7 @@ import numpy as np
 
 from dlio_torch.errors import DataError
 from dlio_torch.formats.core.batch import Sample
-from dlio_torch.formats.core.layout import FileLayout, Ints, RecordLayout, Records
+from dlio_torch.formats.core.layout import FileLayout, Ints, RecordLayout, Records, stable_order
 from dlio_torch.formats.core.positioned_reads import read_exactly
 from dlio_torch.formats.tfrecord.example_proto import Decoder, Feature
 from dlio_torch.formats.tfrecord.framing import CRC, FRAMING, HEADER, Checker
@@ -167,7 +167,7 @@ class _TfrecordLayout(RecordLayout):
                 "requested",
                 hint="the file was replaced or truncated; remove the file and generate the data again",
             )
-        order = np.argsort((rows << 32) | np.arange(len(rows)))  # stable, and several times as fast as "stable"
+        order = stable_order(rows)
         rows = rows[order]
         offsets = self._offsets[rows]
         spans = self._offsets[rows + 1] - offsets

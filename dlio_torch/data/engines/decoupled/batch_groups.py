@@ -27,7 +27,7 @@ from dlio_torch.data.engines.decoupled.group_reader import Reading
 from dlio_torch.data.engines.decoupled.readahead_hints import Ahead
 from dlio_torch.data.order.orders import BatchProducer, Indices
 from dlio_torch.errors import DlioError
-from dlio_torch.formats.core.batch import INDEX, LENGTHS, Batch, batch_bytes
+from dlio_torch.formats.core.batch import INDEX, LENGTHS, Batch, as_tensor, batch_bytes
 from dlio_torch.formats.core.format import Format
 from dlio_torch.iotrace.recorder.spans import Recorder
 
@@ -249,7 +249,7 @@ def batches_of(plan: ReadPlan | GroupLayout, memory: Any, array: BlockArray = ho
     """
     # NumPy cuts: any operation of torch gives up the interpreter lock, which then has to be waited for.
     samples = list(pairwise([0, *accumulate(plan.counts)]))
-    batches: list[Batch] = [{INDEX: tensor_of(plan.indices[low:high])} for low, high in samples]
+    batches: list[Batch] = [{INDEX: as_tensor(plan.indices[low:high])} for low, high in samples]
     for section in plan.sections:
         spec, ends = section.spec, section.ends
         borders = samples
@@ -262,5 +262,5 @@ def batches_of(plan: ReadPlan | GroupLayout, memory: Any, array: BlockArray = ho
             batch[spec.name] = tensor_of(whole[low:high])
         if spec.variable:
             for batch, (low, high) in zip(batches, samples, strict=True):
-                batch[spec.name + LENGTHS] = tensor_of(lengths[low:high])
+                batch[spec.name + LENGTHS] = as_tensor(lengths[low:high])
     return batches

@@ -30,9 +30,7 @@ def device_array(memory: torch.Tensor, spec: ArraySpec, rows: int, first: int) -
 
 def tensor_of(rows: Any) -> torch.Tensor:
     """Rows of an array of a block as tensor on the same memory."""
-    if isinstance(rows, torch.Tensor):
-        return rows
-    return torch.from_numpy(rows) if rows.dtype.fields is None else as_tensor(rows)
+    return rows if isinstance(rows, torch.Tensor) else as_tensor(rows)
 
 
 def in_host_memory(batch: Batch) -> Batch:

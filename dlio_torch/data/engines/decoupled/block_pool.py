@@ -7,8 +7,10 @@ given first, since the cores' caches still know it.
 from __future__ import annotations
 
 import mmap
+import sys
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,6 +21,16 @@ from dlio_torch.errors import RunFailed
 
 Memory = npt.NDArray[np.uint8]
 _HUGE = 2 << 20  # from this size on the system may use huge pages
+
+
+def watched(memory: Memory, on_end: Callable[[weakref.ref[Memory]], None]) -> weakref.ref[Memory]:
+    """Reference to memory that calls a function when no view of it is left, unless the interpreter ends."""
+
+    def ended(reference: weakref.ref[Memory], is_over: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_over():  # else modules that the function uses are gone already
+            on_end(reference)
+
+    return weakref.ref(memory, ended)
 
 
 class BlockPool(Protocol):
@@ -74,7 +86,7 @@ class Blocks:
         if block is None:
             block = self.allocate(size)
         memory = np.frombuffer(block, np.uint8, size)
-        reference = weakref.ref(memory, lambda gone: self._back(gone, block))
+        reference = watched(memory, lambda gone: self._back(gone, block))
         self._used[id(reference)] = reference
         return memory
 

@@ -10,7 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from dlio_torch.data.engines.decoupled.open_parts import OpenPart
-from dlio_torch.formats.core.layout import ArrayLayout, Chunks, Copies, Extents, Ints, Records, join_extents
+from dlio_torch.formats.core.layout import (
+    ArrayLayout,
+    Chunks,
+    Copies,
+    Extents,
+    Ints,
+    Records,
+    join_extents,
+    stable_order,
+)
 from dlio_torch.native.memory import address_of
 from dlio_torch.native.read_core import EXTENTS, RECORDS
 
@@ -84,7 +93,7 @@ def by_group(moves: CopyPlan, groups: int) -> list[CopyPlan]:
             order = np.lexsort((extents.offsets, descriptors, group))
         descriptors, extents = descriptors[order], extents.taken(order)
         extents = Extents(extents.offsets, extents.lengths, extents.to & _IN_BLOCK, extents.turned)
-        borders = np.searchsorted(group[order], np.arange(groups + 1))
+        borders = _borders(group[order], groups)
         if not (moves.records or moves.copies):
             _add_rows(parts, extents_row(descriptors, extents), borders, _EXTENT_BYTES)
         for part, low, high in _shares(parts, borders):
@@ -95,9 +104,8 @@ def by_group(moves: CopyPlan, groups: int) -> list[CopyPlan]:
                 part.paths = {descriptor: moves.paths[descriptor] for descriptor in set(descriptors[low:high].tolist())}
     for records in moves.records:
         group = records.to[:, 0] >> _GROUP_BITS
-        # Records stay in the order of their offsets; several times as fast as kind="stable".
-        order = np.argsort((group << _GROUP_BITS) | np.arange(len(group)))
-        borders = np.searchsorted(group[order], np.arange(groups + 1))
+        order = stable_order(group)  # records stay in the order of their offsets
+        borders = _borders(group[order], groups)
         offsets, spans, sizes = records.offsets[order], records.spans[order], records.sizes[order]
         ordered = Records(offsets, spans, records.to[order] & _IN_BLOCK, sizes, records.layout)
         row = records_row(ordered)
@@ -109,11 +117,16 @@ def by_group(moves: CopyPlan, groups: int) -> list[CopyPlan]:
             part.records.append(Records(offsets[share], spans[share], ordered.to[share], sizes[share], records.layout))
     for copies in moves.copies:
         group = copies.to >> _GROUP_BITS
-        order = np.argsort(group, kind="stable")
-        for part, low, high in _shares(parts, np.searchsorted(group[order], np.arange(groups + 1))):
+        order = stable_order(group)
+        for part, low, high in _shares(parts, _borders(group[order], groups)):
             mine = order[low:high]
             part.copies.append(Copies(copies.sources[mine], copies.lengths[mine], copies.to[mine] & _IN_BLOCK))
     return parts
+
+
+def _borders(ordered: Ints, groups: int) -> Ints:
+    """First item of each group in ascending numbers of groups, and the end of the last group."""
+    return np.searchsorted(ordered, np.arange(groups + 1))
 
 
 def _add_rows(parts: Sequence[CopyPlan], whole: tuple[int, ...], borders: Ints, sizes: Sequence[int]) -> None:

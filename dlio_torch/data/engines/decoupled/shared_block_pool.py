@@ -8,7 +8,7 @@ import weakref
 
 import torch
 
-from dlio_torch.data.engines.decoupled.block_pool import Memory
+from dlio_torch.data.engines.decoupled.block_pool import Memory, watched
 from dlio_torch.data.engines.decoupled.shared_memory import FREE, GONE, MOST_BLOCKS, READING, SENT, Region
 from dlio_torch.errors import RunFailed
 from dlio_torch.native.memory import address_of
@@ -53,7 +53,7 @@ class SharedBlocks:
             memory = region.memory(block, size)
             address = address_of(memory)
             self._ranges[block] = address, address + size
-            self._used[block] = weakref.ref(memory, lambda gone: self._back(block, gone))
+            self._used[block] = watched(memory, lambda gone: self._back(block, gone))
         return memory
 
     def position_of(self, tensor: torch.Tensor) -> tuple[int, int] | None:

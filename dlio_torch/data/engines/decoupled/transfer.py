@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import pickle
-import sys
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy.typing as npt
 
 from dlio_torch.data.dataset.fetched import Fetched
 from dlio_torch.data.engines.decoupled.batch_groups import batches_of
-from dlio_torch.data.engines.decoupled.block_pool import Memory
+from dlio_torch.data.engines.decoupled.block_pool import Memory, watched
 from dlio_torch.data.engines.decoupled.pinning import Pinned
 from dlio_torch.data.engines.decoupled.shared_block_pool import SharedBlocks
 from dlio_torch.data.engines.decoupled.shared_memory import FREE, HELD, RING, Region
@@ -119,12 +118,7 @@ class Inbox:
         region.state[block] = HELD
         if self._pinned is not None:
             self._pinned.pin(block, memory)
-
-        def returned(_: object, is_over: Callable[[], bool] = sys.is_finalizing) -> None:
-            if not is_over():  # else modules are gone already
-                self._let_go(block)
-
-        self._held[block] = weakref.ref(memory, returned)
+        self._held[block] = watched(memory, lambda _: self._let_go(block))
         return memory
 
     def _let_go(self, block: int) -> None:

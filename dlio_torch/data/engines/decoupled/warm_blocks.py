@@ -7,14 +7,12 @@ then.  Groups that are larger than blocks get memory of their own.
 from __future__ import annotations
 
 import os
-import sys
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from dlio_torch.data.engines.decoupled.block_pool import Blocks, Memory
+from dlio_torch.data.engines.decoupled.block_pool import Blocks, Memory, watched
 from dlio_torch.native.memory import address_of
 from dlio_torch.native.read_core import ReadCore
 
@@ -58,12 +56,7 @@ class WarmBlocks:
     def lend(self, address: int, size: int) -> Memory:
         """The first ``size`` bytes of a block that a group has filled; it comes back when no view of it is left."""
         memory = np.frombuffer(self._by_address[address], np.uint8, size)
-
-        def returned(_: object, is_over: Callable[[], bool] = sys.is_finalizing) -> None:
-            if not is_over():  # else modules are gone already
-                self.take_back(address)
-
-        self._lent[address] = weakref.ref(memory, returned)
+        self._lent[address] = watched(memory, lambda _: self.take_back(address))
         return memory
 
     def take_back(self, address: int) -> None:
