@@ -6,6 +6,7 @@ import copy
 import gc
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -126,6 +127,19 @@ def test_order_is_the_samplers(options: dict[str, Any], made: tuple[Format, Mani
     for epoch in (0, 1, 5):
         assert numbers(epoch_of(loader, epoch)) == expected(epoch)
     loader.close()
+
+
+def test_the_trainer_waits_briefly_for_the_interpreter_lock_during_an_epoch(made: tuple[Format, Manifest]) -> None:
+    before = sys.getswitchinterval()
+    loader = decoupled(*made, sampler_of(), num_workers=1, **STAY)
+    batches = loader.epoch(0)
+    next(batches)
+    assert sys.getswitchinterval() < before
+    assert list(batches)
+    assert sys.getswitchinterval() == pytest.approx(before)
+    next(loader.epoch(1))
+    loader.close()
+    assert sys.getswitchinterval() == pytest.approx(before)
 
 
 def test_any_order_brings_every_batch_once(made: tuple[Format, Manifest]) -> None:
