@@ -3,8 +3,14 @@
 Samples lie one after the other in a binary file and are read in shuffled order, by one request each.  fio reads a raw
 file by random requests of whole blocks.  A sample whose size is no multiple of a block lies in more blocks than its
 bytes fill: fio's bytes count as bytes of samples by the same share.  ``psync`` is the engine of ``loader.io=threads``,
-one request in flight per thread.  All ways of a size take turns, so that other work on the machine slows all of them,
-and every ratio is one of the same round.
+one request in flight per thread.
+
+fio reads into the same few buffers again and again.  A loader fills batches, and memory that was not used a moment ago
+costs some devices a fifth of their rate.  The limit is this: two threads in C that read fio's requests into the memory
+of two groups of samples each, in turn.
+
+All ways of a size take turns, so that other work on the machine slows all of them, and every ratio is one of the same
+round.
 
 fio reads into huge pages where the system has reserved enough of them, as the engine's blocks are of huge pages.
 """
@@ -12,6 +18,7 @@ fio reads into huge pages where the system has reserved enough of them, as the e
 from __future__ import annotations
 
 import math
+import os
 import tempfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
@@ -23,12 +30,15 @@ from typing import Any
 from benchmarks.harness.command import alone
 from benchmarks.harness.rounds import Figures, Stopwatch, Unavailable, interleave, rounds_of, say
 from benchmarks.harness.tables import Missing, Part, Row, Table
+from benchmarks.loading.baseline import reads
 from benchmarks.loading.ours import Data
-from benchmarks.loading.work import THREADS, Way, Work, figures, write_raw
+from benchmarks.loading.work import THREADS, Way, Work, epoch, figures, write_raw
 from dlio_torch.config.schema import LoaderConfig
-from dlio_torch.data.engines.decoupled.reading_io import refused_uring
+from dlio_torch.data.engines.decoupled.block_pool import Blocks
+from dlio_torch.data.engines.decoupled.reading_io import open_reading_mover, refused_uring
 from dlio_torch.errors import DlioError
 from dlio_torch.formats.core.direct_file import BLOCK
+from dlio_torch.native.extents import Mover
 from dlio_torch.storage.local.raw_readers import fio_version, read_with_fio
 
 NAME = "direct_io"
@@ -65,6 +75,7 @@ def _part(folder: Path, work: Work, depth: int, arguments: Namespace, stack: Exi
     write_raw(raw, work)
     seconds = 0.1 if arguments.quick else arguments.seconds
     ways = {_fio(io): Way(_fio(io), _fio_reads(raw, work, io, depth, seconds)) for io in ENGINES}
+    ways |= {_limit(io): Way(_limit(io), _limit_reads(raw, work, io, depth)) for io in ENGINES}
     try:
         for way in _loaders(DirectData(folder, "binary", work), depth):
             if isinstance(way, Missing):
@@ -83,13 +94,14 @@ def _part(folder: Path, work: Work, depth: int, arguments: Namespace, stack: Exi
             "way": name,
             "in flight per thread": depth if "io_uring" in name else 1,
             "MB/s": found.spread(name, "bytes_per_s").scaled(1e-6),
-            "of fio": found.ratio(name, "bytes_per_s", base) if base in found.figures else None,
+            "of fio": found.ratio(name, "bytes_per_s", _fio(io)) if _fio(io) in found.figures else None,
+            "of the limit": found.ratio(name, "bytes_per_s", _limit(io)) if _limit(io) in found.figures else None,
             "processor time of a byte, of fio": (
-                found.ratio(name, "cpu_s_per_byte", base).median if base in found.figures else None
+                found.ratio(name, "cpu_s_per_byte", _fio(io)).median if _fio(io) in found.figures else None
             ),
         }
         for name in found.figures
-        for base in [_fio(next(io for io in reversed(ENGINES) if io in name or ENGINES[io] in name))]
+        for io in [next(io for io in reversed(ENGINES) if io in name or ENGINES[io] in name)]
     ]
     yield Table(NAME, rows, f"fio: {fio_version() or 'not installed'}, memory of {_memory(work, depth)}.")
 
@@ -104,7 +116,7 @@ class DirectData(Data):
             DlioError: the file system does not permit direct reads.
         """
         size, options = self.work.size, {} if io == "threads" else {"queue_depth": depth}
-        in_flight = THREADS * depth * size
+        in_flight = THREADS * options.get("queue_depth", 1) * size
         loader: dict[str, Any] = {
             "engine": "decoupled", "io": io, "read_threads": THREADS, **options,
             "transfer_size": max(1 << 20, _request(size)),
@@ -122,6 +134,10 @@ def _loaders(data: DirectData, depth: int) -> Iterator[Way | Missing]:
 
 def _fio(io: str) -> str:
     return f"fio, {ENGINES[io]}"
+
+
+def _limit(io: str) -> str:
+    return f"limit, {io}"
 
 
 def _request(size: int) -> int:
@@ -160,6 +176,29 @@ def _fio_reads(raw: Path, work: Work, io: str, depth: int, seconds: float) -> An
         except OSError as error:
             raise Unavailable(str(error)) from error
         return figures(int(reading.bytes * work.size / _mean_bytes(work.size)), reading.seconds, watch.stop()[1])
+
+    return measure
+
+
+def _limit_reads(raw: Path, work: Work, io: str, depth: int) -> Any:
+    """A measurement of the limit, in bytes of samples; a group is large enough to keep the ring full."""
+    request = _request(work.size)
+    group = max(work.batch, 4 * depth if io == "io_uring" else 1)
+    blocks = replace(work, size=request, batch=group, samples=work.bytes // request // group * group)
+    loader, pool = LoaderConfig(io=io, queue_depth=depth), Blocks(2 * THREADS)  # type: ignore[arg-type]
+
+    def start() -> Iterator[Any]:
+        def opened() -> Mover:
+            return open_reading_mover(loader, direct=True)
+
+        return reads(raw, blocks, group * request, request, pool, opened=opened, flags=os.O_DIRECT)
+
+    def measure() -> Figures:
+        if refused_uring(loader) is not None:
+            raise Unavailable("the system refuses io_uring")
+        found = epoch(start, blocks)
+        share = work.size / _mean_bytes(work.size)
+        return {"bytes_per_s": found["bytes_per_s"] * share, "cpu_s_per_byte": found["cpu_s_per_byte"] / share}
 
     return measure
 

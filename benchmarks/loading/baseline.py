@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from benchmarks.loading.work import THREADS, Way, Work, epoch, figures
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.engines.decoupled.block_pool import Blocks
 from dlio_torch.native import NativeUnavailable
-from dlio_torch.native.extents import NativeMover
+from dlio_torch.native.extents import Mover, NativeMover
 from dlio_torch.native.memory import address_of
 from dlio_torch.storage.local.raw_readers import fio_version, read_with_fio
 
@@ -39,7 +40,7 @@ def ways(raw: Path, work: Work) -> list[Way]:
     return [
         Way(BASELINE, lambda: _baseline(raw, work, work.size), [raw]),
         Way(LARGE, lambda: _baseline(raw, work, large), [raw]),
-        Way(LIMIT, lambda: epoch(lambda: _reads(raw, work, work.batch * work.size, 1 << 20, pool), work), [raw]),
+        Way(LIMIT, lambda: epoch(lambda: reads(raw, work, work.batch * work.size, 1 << 20, pool), work), [raw]),
     ]
 
 
@@ -50,7 +51,7 @@ def reader() -> str:
 
 def _baseline(raw: Path, work: Work, request: int) -> Figures:
     if fio_version() is None:
-        return epoch(lambda: _reads(raw, work, request, request, Blocks(THREADS), each=1), work)
+        return epoch(lambda: reads(raw, work, request, request, Blocks(THREADS), each=1), work)
     part = work.bytes // THREADS // request * request
     if part == 0:
         raise Unavailable(f"the file is too small for {THREADS} threads that read {request} bytes")
@@ -61,10 +62,33 @@ def _baseline(raw: Path, work: Work, request: int) -> Figures:
     return figures(reading.bytes, reading.seconds, watch.stop()[1])
 
 
-def _reads(raw: Path, work: Work, memory: int, request: int, pool: Blocks, each: int = 2) -> Iterator[Any]:
-    """Reads the batches, each thread into its blocks in turn; yields one empty item per batch."""
+def reads(
+    raw: Path,
+    work: Work,
+    memory: int,
+    request: int,
+    pool: Blocks,
+    each: int = 2,
+    opened: Callable[[], Mover] = NativeMover,
+    flags: int = 0,
+) -> Iterator[Any]:
+    """Reads the batches by two threads, each into its blocks in turn; yields one empty item per batch.
+
+    Args:
+        raw: file of all samples.
+        work: the batches.
+        memory: bytes of a block.
+        request: most bytes of a request.
+        pool: gives the blocks.
+        each: blocks of a thread.
+        opened: opens what reads.
+        flags: more flags of the file's descriptor.
+
+    Raises:
+        Unavailable: the reader is not available.
+    """
     try:
-        mover = NativeMover()
+        mover = opened()
     except NativeUnavailable as error:
         raise Unavailable(f"the reader is written in C and is not available: {error}") from error
     batches = [np.sort(np.array(batch, np.int64)) for batch in work.sampler()]
@@ -72,7 +96,7 @@ def _reads(raw: Path, work: Work, memory: int, request: int, pool: Blocks, each:
     batch = work.batch
     to = np.arange(batch, dtype=np.int64) % (memory // work.size) * work.size
     lengths = np.full(batch, work.size, np.int64)
-    with raw.open("rb") as file:
+    with os.fdopen(os.open(raw, os.O_RDONLY | flags), "rb", buffering=0) as file:
         which = np.full(batch, file.fileno(), np.int32)
 
         def read(thread: int) -> None:

@@ -2,18 +2,30 @@
 
 #include "core_tasks.h"
 
+#include <sys/mman.h>
+
+static void free_buffer(struct buffer *buffer)
+{
+    if (buffer->data != NULL)
+        munmap(buffer->data, (size_t)buffer->bytes);
+    *buffer = (struct buffer){NULL, 0};
+}
+
+/* Huge pages help direct reads, which pin each page for each request.  A process that is forked does not get the
+ * memory: what is read to private memory past the page cache during a fork may be lost, see open(2). */
 static int has_room(struct buffer *buffer, int64_t bytes)
 {
     if (buffer->bytes >= bytes)
         return 1;
-    free(buffer->data);
-    buffer->data = NULL;
-    buffer->bytes = 0;
-    void *data;
-    if (posix_memalign(&data, 4096, (size_t)bytes) != 0)
+    bytes += buffer->bytes > 0 ? bytes / 4 : 0; /* parts differ by little */
+    free_buffer(buffer);
+    int64_t unit = bytes < HUGE_PAGE ? 4096 : HUGE_PAGE, size = (bytes + unit - 1) / unit * unit;
+    void *data = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED)
         return 0;
-    buffer->data = data;
-    buffer->bytes = bytes;
+    madvise(data, (size_t)size, MADV_HUGEPAGE);
+    madvise(data, (size_t)size, MADV_DONTFORK);
+    *buffer = (struct buffer){data, size};
     return 1;
 }
 
@@ -58,10 +70,10 @@ static int64_t fill_extents(struct reader *reader, const struct settings *settin
         return fill_by_ring(reader, settings, count, request, failed);
     if (block == 0)
         return read_extents(count, reader->descriptors, reader->offsets, reader->lengths, reader->to, request, failed);
-    if (!has_room(&reader->aside, request + 2 * block))
+    if (!has_room(&reader->aside, direct_room(request, block) + ASIDE_TURNS))
         return ENOMEM;
     return read_direct(count, reader->descriptors, reader->offsets, reader->lengths, reader->to, request, block,
-                       reader->aside.data, failed);
+                       reader->aside.data, reader->aside.bytes, failed);
 }
 
 static int64_t read_extents_part(struct reader *reader, const struct settings *settings, const struct portion *part,
@@ -241,7 +253,7 @@ static void free_reader(struct reader *reader)
         chunk_decoder_close(&reader->decoder);
     uring_close(reader->ring);
     free(reader->to);
-    free(reader->scratch.data);
-    free(reader->aside.data);
+    free_buffer(&reader->scratch);
+    free_buffer(&reader->aside);
     free(reader);
 }

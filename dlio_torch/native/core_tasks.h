@@ -14,6 +14,8 @@
 
 enum task_kind { TASK_EXTENTS, TASK_COPIES, TASK_RECORDS, TASK_CHUNKS };
 enum { PART_ITEMS = 1024, LEARNED = 4 };
+enum { FILLS = 4 }; /* of a ring by a part */
+enum { ASIDE_TURNS = 4 << 20 }; /* bytes of memory in which direct requests of a thread take turns */
 enum { TOO_SHORT = -1, UNSUPPORTED = -2 }; /* results beside errno: the file ends; the item needs another decoder */
 
 /* Int64 fields, in this order, of a row that Python writes. */
@@ -88,10 +90,10 @@ static int64_t weight(const struct task *task, int64_t item)
     return size > length ? size : length;
 }
 
-/* Bytes of a part of a task, about: a ring runs empty at the end of each part that it reads. */
+/* Bytes of a part of a task, about.  A ring runs empty at the end of each part, so a part is several fills of it. */
 static int64_t part_room(const struct task *task, const struct settings *settings)
 {
-    int64_t in_flight = task->kind == TASK_EXTENTS ? settings->depth * settings->request : 0;
+    int64_t in_flight = task->kind == TASK_EXTENTS ? FILLS * settings->depth * settings->request : 0;
     return in_flight > settings->part_bytes ? in_flight : settings->part_bytes;
 }
 

@@ -16,6 +16,7 @@
 #define IOV_MAX 1024
 #endif
 
+enum { HUGE_PAGE = 2 << 20 }; /* bytes; of most systems */
 enum { COLD_SHARE = 8 }; /* one request of so many is not in the page cache: it is cold */
 
 /* Whether the page cache is cold. */

@@ -10,5 +10,6 @@
 int64_t dlio_read_direct(int64_t count, const int32_t *descriptors, const int64_t *offsets, const int64_t *lengths,
                          const uint64_t *addresses, int64_t request, int64_t block, void *scratch, int64_t *failed)
 {
-    return read_direct(count, descriptors, offsets, lengths, addresses, request, block, scratch, failed);
+    return read_direct(count, descriptors, offsets, lengths, addresses, request, block, scratch,
+                       direct_room(request, block), failed);
 }

@@ -41,7 +41,10 @@ struct uring_slot {
     struct direct_request direct;
 };
 
-enum { URING_HUGE = 2 << 20 }; /* bytes of a huge page */
+
+/* Direct requests that one system call submits.  Completions are taken between the calls: where all free requests are
+ * submitted by one call, they also complete together, and meanwhile the device has too little to do. */
+enum { DIRECT_AT_ONCE = 2 };
 
 struct uring {
     int fd;
@@ -186,14 +189,15 @@ static int uring_make_aside(struct uring *ring, size_t each)
     if (ring->aside_each < each) {
         uring_unmap(ring->aside, ring->aside_size);
         ring->aside_each = 0;
-        ring->aside_size = (each * ring->depth / URING_HUGE + 2) * URING_HUGE;
+        ring->aside_size = (each * ring->depth / HUGE_PAGE + 2) * HUGE_PAGE;
         ring->aside = uring_memory(ring->aside_size);
         if (ring->aside == NULL)
             return ENOMEM;
         madvise(ring->aside, ring->aside_size, MADV_HUGEPAGE);
+        madvise(ring->aside, ring->aside_size, MADV_DONTFORK); /* what is read during a fork may be lost: open(2) */
         ring->aside_each = each;
     }
-    char *first = (char *)(((uintptr_t)ring->aside + URING_HUGE - 1) / URING_HUGE * URING_HUGE);
+    char *first = (char *)(((uintptr_t)ring->aside + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
     for (uint32_t i = 0; i < ring->depth; i++)
         ring->slots[i].aside = first + i * ring->aside_each;
     return 0;
@@ -272,12 +276,18 @@ static void uring_queue(struct uring_reading *reading, uint32_t number, uint8_t 
     ring->flying++;
 }
 
-/* Queue requests for what comes next in the list, while there is room. */
-static void uring_fill(struct uring_reading *reading)
+/* Whether there is something to request, and room for it. */
+static int uring_has_next(struct uring_reading *reading)
+{
+    return reading->ring->free_count > 0 && reading->error == 0 && skip_done(reading->list, &reading->next);
+}
+
+/* Queue at most `most` requests for what comes next in the list, while there is room. */
+static void uring_fill(struct uring_reading *reading, uint32_t most)
 {
     struct uring *ring = reading->ring;
     const struct extent_list *list = reading->list;
-    while (ring->free_count > 0 && reading->error == 0 && skip_done(list, &reading->next)) {
+    while (ring->queued < most && uring_has_next(reading)) {
         uint32_t number = ring->free[--ring->free_count];
         struct uring_slot *slot = &ring->slots[number];
         slot->at = reading->next;
@@ -344,10 +354,10 @@ static void uring_reap(struct uring_reading *reading)
     atomic_store_explicit(ring->cq_head, head, memory_order_release);
 }
 
-/* Submit what is queued, and wait for `least` completions; returns 0 or the errno. */
-static int uring_enter(struct uring *ring, uint32_t least)
+/* Submit what is queued, and wait for `least` completions; returns 0 or the errno.
+ * `flags`: IORING_ENTER_GETEVENTS works off what has completed, which `least` above 0 needs. */
+static int uring_enter(struct uring *ring, uint32_t least, uint32_t flags)
 {
-    uint32_t flags = least > 0 ? IORING_ENTER_GETEVENTS : 0;
     long done = syscall(SYS_io_uring_enter, ring->fd, ring->queued, least, flags, NULL, 0);
     ring->calls++;
     if (done < 0)
@@ -370,11 +380,12 @@ static int64_t uring_read(struct uring_reading *reading, int64_t *failed, int di
 {
     struct uring *ring = reading->ring;
     for (;;) {
-        uring_fill(reading);
+        uring_fill(reading, direct ? DIRECT_AT_ONCE : ring->depth);
         if (ring->flying == 0)
             break;
         uint32_t sent = ring->queued;
-        int error = uring_enter(ring, direct);
+        int error = direct ? uring_enter(ring, !uring_has_next(reading), IORING_ENTER_GETEVENTS)
+                           : uring_enter(ring, 0, 0);
         if (error == 0 && !direct) {
             /* What came at once was in the page cache. */
             uint32_t ready = atomic_load_explicit(ring->cq_tail, memory_order_acquire) -
@@ -382,7 +393,7 @@ static int64_t uring_read(struct uring_reading *reading, int64_t *failed, int di
             failed[2] += smaller(sent, ring->flying - ready); /* those of before may still be under way */
             failed[3] += sent;
             if (ready == 0)
-                error = uring_enter(ring, 1);
+                error = uring_enter(ring, 1, IORING_ENTER_GETEVENTS);
         }
         if (error != 0 && error != EINTR) {
             uint32_t first = ring->queued;

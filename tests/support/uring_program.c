@@ -1,4 +1,5 @@
-/* Reads random extents of a file by rings and compares them with its bytes; a test runs it under sanitizers.
+/* Reads random extents of a file by rings, and direct ones by calls, too, and compares them with its bytes; a test runs
+ * it under sanitizers.
  *
  *     uring_program FILE DIRECT THREADS ROUNDS      prints the number of requests that it checked
  *
@@ -9,6 +10,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
+#include "read_direct.h"
 #include "uring.h"
 
 enum { MOST = 60, BLOCK = 4096, GAP = 64 };
@@ -33,6 +35,18 @@ static void check(int good, const char *problem)
         fprintf(stderr, "%s\n", problem);
         exit(1);
     }
+}
+
+/* Read a list by direct calls, with memory aside for one request or for a few in turn. */
+static int64_t read_by_calls(const struct extent_list *list, int64_t request, uint64_t *state, int64_t *failed)
+{
+    int64_t room = direct_room(request, BLOCK) + below(state, 12) * BLOCK;
+    void *scratch = aligned_alloc(BLOCK, (size_t)room);
+    check(scratch != NULL, "no memory");
+    int64_t result = read_direct(list->count, list->descriptors, list->offsets, list->lengths, list->addresses, request,
+                                 BLOCK, scratch, room, failed);
+    free(scratch);
+    return result;
 }
 
 /* One list: extents in the order of the file, some of them neighbours, some of them twice, to memory of their own. */
@@ -61,9 +75,14 @@ static void read_list(struct uring *ring, int fd, uint64_t *state)
     for (int64_t i = 0; i < count; i++)
         addresses[i] = (uint64_t)(uintptr_t)memory + targets[i];
     int64_t request = direct ? BLOCK * (1 + below(state, 8)) : 1 + below(state, 9000);
-    int64_t result = direct ? uring_read_direct(ring, count, descriptors, offsets, lengths, addresses, request, BLOCK,
-                                                failed)
-                            : uring_read_extents(ring, count, descriptors, offsets, lengths, addresses, request, failed);
+    struct extent_list list = {count, descriptors, offsets, lengths, addresses};
+    int64_t result;
+    if (direct && below(state, 2))
+        result = read_by_calls(&list, request, state, failed);
+    else if (direct)
+        result = uring_read_direct(ring, count, descriptors, offsets, lengths, addresses, request, BLOCK, failed);
+    else
+        result = uring_read_extents(ring, count, descriptors, offsets, lengths, addresses, request, failed);
     if (bad < 0)
         check(result == 0, "a good list failed");
     else

@@ -55,15 +55,18 @@ class Blocks:
         least: unused blocks that stay in the pool whatever their size.
         spare_bytes: unused memory that stays in it beside those.
         pinned: page-locked, for copies to a GPU.
+        direct: read to past the page cache.  Processes that are forked later do not have the blocks: what is read to
+            private memory past the page cache during a fork may be lost, see open(2).
 
     Attributes:
         made: blocks made so far.
     """
 
-    def __init__(self, least: int, spare_bytes: int = 0, *, pinned: bool = False) -> None:
+    def __init__(self, least: int, spare_bytes: int = 0, *, pinned: bool = False, direct: bool = False) -> None:
         self._least = least
         self._spare_bytes = spare_bytes
         self._pinned = pinned
+        self._direct = direct
         self._lock = threading.RLock()  # a block may come back while the collector runs inside it
         self._free: list[Any] = []
         self._free_bytes = 0
@@ -108,9 +111,12 @@ class Blocks:
             if self._pinned:
                 block: Any = torch.empty(whole, dtype=torch.uint8, pin_memory=True).numpy()
             else:
-                block = mmap.mmap(-1, whole)
+                # Private: most systems back only such memory by huge pages.
+                block = mmap.mmap(-1, whole, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
                 if whole >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
                     block.madvise(mmap.MADV_HUGEPAGE)
+                if self._direct and hasattr(mmap, "MADV_DONTFORK"):
+                    block.madvise(mmap.MADV_DONTFORK)
         except (OSError, RuntimeError) as error:
             raise RunFailed(
                 f"a block of {whole} bytes for batches cannot be allocated: {error}", hint="lower train.batch_size"

@@ -126,7 +126,9 @@ class DecoupledEngine:
             self.blocks, self._reading = self._to_device(mover, limit)
         else:
             self._array = host_array
-            self.blocks = blocks or Blocks(self._threads + 2, config.prefetch_bytes, pinned=config.pin_memory)
+            self.blocks = blocks or Blocks(
+                self._threads + 2, config.prefetch_bytes, pinned=config.pin_memory, direct=direct
+            )
             self._reading = Reading(mover, config.transfer_size, self._threads, source.recorder)
         self._epoch: Epoch | CoreEpoch | None = None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ from dlio_torch.errors import ConfigError, DataError, RunFailed
 from dlio_torch.formats.core.format import Format
 from dlio_torch.iotrace.events.event_table import read_events
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
+from dlio_torch.native.memory import address_of
 
 SAMPLE = 5 * 6 * 4 + 2  # bytes
 
@@ -202,6 +204,21 @@ def test_a_pool_keeps_no_more_than_it_may() -> None:
 def test_more_memory_than_there_is_is_one_line() -> None:
     with pytest.raises(RunFailed, match=r"train\.batch_size"):
         Blocks(1).take(1 << 60)
+
+
+@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="this system has none")
+def test_large_blocks_may_be_of_huge_pages() -> None:
+    block = Blocks(1).take(8 << 20)
+    address, mapping = address_of(block), ""
+    for line in Path("/proc/self/smaps").read_text(encoding="ascii").splitlines():
+        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+            low, high = (int(number, 16) for number in line.split()[0].split("-"))
+            mapping = line if low <= address < high else ""
+        elif mapping and line.startswith("VmFlags:"):
+            assert mapping.split()[1] == "rw-p"  # most systems give shared memory none, whatever is asked for
+            assert "hg" in line.split()
+            return
+    pytest.fail("the block lies in no mapping")
 
 
 def test_a_damaged_file_costs_its_batches_alone(tmp_path: Path) -> None:
