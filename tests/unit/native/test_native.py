@@ -4,14 +4,13 @@ import multiprocessing
 import os
 import shutil
 import stat
-import sys
 import tempfile
-import threading
 import time
 import zipfile
 from pathlib import Path
 
 import pytest
+from interpreter_lock import turns_of_another_thread
 
 from dlio_torch import native
 from dlio_torch.native import build
@@ -218,57 +217,21 @@ def test_cache_dir_follows_the_environment(monkeypatch, tmp_path):
     assert native.cache_dir() == Path("/home/someone/.cache/dlio_torch")
 
 
-class Counter(threading.Thread):
-    """Counts as long as it gets the interpreter lock, and hands it over after each count."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.count = 0
-        self.stop = False
-
-    def run(self) -> None:
-        while not self.stop:
-            self.count += 1
-            time.sleep(0)
-
-
-def _counts_during_one_call(library: ctypes.CDLL) -> int:
+def _turns_during_a_spin(library: ctypes.CDLL) -> int:
     function = library.dlio_spin_until
     function.argtypes, function.restype = (ctypes.c_int64,), ctypes.c_int64
-    # The interpreter would otherwise switch to the counter between our own bytecodes.
-    interval = _set_switch_interval(30.0)
-    counter = Counter()
-    counter.start()
-    try:
-        counts = 0
-        for _ in range(10):
-            before = counter.count
-            function(time.monotonic_ns() + 40_000_000)
-            counts += counter.count - before
-            if counts:
-                break
-        return counts
-    finally:
-        counter.stop = True
-        counter.join()
-        _set_switch_interval(interval)
-
-
-def _set_switch_interval(seconds: float) -> float:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(seconds)
-    return before
+    return turns_of_another_thread(lambda: function(time.monotonic_ns() + 40_000_000))
 
 
 @needs_compiler
 def test_a_call_releases_the_interpreter_lock():
-    assert _counts_during_one_call(native.load("spin")) > 0
+    assert _turns_during_a_spin(native.load("spin")) > 0
 
 
 @needs_compiler
 def test_the_lock_test_sees_a_call_that_holds_the_lock():
     path = native.open_library("spin")[1].path
-    assert _counts_during_one_call(ctypes.PyDLL(str(path))) == 0
+    assert _turns_during_a_spin(ctypes.PyDLL(str(path))) == 0
 
 
 PYPROJECT = """

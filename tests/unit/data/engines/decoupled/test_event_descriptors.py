@@ -7,6 +7,7 @@ import select
 from collections.abc import Iterator
 
 import pytest
+from interpreter_lock import turns_of_another_thread
 
 from dlio_torch.data.engines.decoupled.event_descriptors import clear_event, set_event
 
@@ -32,3 +33,12 @@ def test_what_is_set_is_cleared_once(event: int) -> None:
     assert is_set(event)
     clear_event(event)
     assert not is_set(event)
+
+
+def test_the_interpreter_lock_is_kept(event: int) -> None:
+    def many_times() -> None:
+        for _ in range(2000):
+            set_event(event)
+            clear_event(event)
+
+    assert turns_of_another_thread(many_times) == 0
