@@ -183,8 +183,9 @@ def _fio_reads(raw: Path, work: Work, io: str, depth: int, seconds: float) -> An
 def _limit_reads(raw: Path, work: Work, io: str, depth: int) -> Any:
     """A measurement of the limit, in bytes of samples; a group is large enough to keep the ring full."""
     request = _request(work.size)
-    group = max(work.batch, 4 * depth if io == "io_uring" else 1)
-    blocks = replace(work, size=request, batch=group, samples=work.bytes // request // group * group)
+    count = work.bytes // request
+    group = max(1, min(max(work.batch, 4 * depth if io == "io_uring" else 1), count // (2 * THREADS)))
+    blocks = replace(work, size=request, batch=group, samples=count // group * group)
     loader, pool = LoaderConfig(io=io, queue_depth=depth), Blocks(2 * THREADS)  # type: ignore[arg-type]
 
     def start() -> Iterator[Any]:

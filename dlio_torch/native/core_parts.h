@@ -11,8 +11,7 @@ static void free_buffer(struct buffer *buffer)
     *buffer = (struct buffer){NULL, 0};
 }
 
-/* Huge pages help direct reads, which pin each page for each request.  A process that is forked does not get the
- * memory: what is read to private memory past the page cache during a fork may be lost, see open(2). */
+/* Huge pages help direct reads, which pin each page for each request. */
 static int has_room(struct buffer *buffer, int64_t bytes)
 {
     if (buffer->bytes >= bytes)
@@ -24,7 +23,7 @@ static int has_room(struct buffer *buffer, int64_t bytes)
     if (data == MAP_FAILED)
         return 0;
     madvise(data, (size_t)size, MADV_HUGEPAGE);
-    madvise(data, (size_t)size, MADV_DONTFORK);
+    wipe_on_fork(data, (size_t)size);
     *buffer = (struct buffer){data, size};
     return 1;
 }

@@ -10,6 +10,7 @@
 #include <limits.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/uio.h>
 
 #ifndef IOV_MAX
@@ -18,6 +19,17 @@
 
 enum { HUGE_PAGE = 2 << 20 }; /* bytes; of most systems */
 enum { COLD_SHARE = 8 }; /* one request of so many is not in the page cache: it is cold */
+
+/* Let a process that is forked find zeros in this memory: what is read to private memory past the page cache during a
+ * fork may be lost, see open(2). */
+static inline void wipe_on_fork(void *memory, size_t size)
+{
+#ifdef MADV_WIPEONFORK
+    madvise(memory, size, MADV_WIPEONFORK);
+#else
+    (void)memory, (void)size;
+#endif
+}
 
 /* Whether the page cache is cold. */
 static inline int is_cold(int64_t misses, int64_t requests)

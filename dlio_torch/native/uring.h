@@ -194,7 +194,7 @@ static int uring_make_aside(struct uring *ring, size_t each)
         if (ring->aside == NULL)
             return ENOMEM;
         madvise(ring->aside, ring->aside_size, MADV_HUGEPAGE);
-        madvise(ring->aside, ring->aside_size, MADV_DONTFORK); /* what is read during a fork may be lost: open(2) */
+        wipe_on_fork(ring->aside, ring->aside_size);
         ring->aside_each = each;
     }
     char *first = (char *)(((uintptr_t)ring->aside + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);

@@ -12,7 +12,9 @@ from benchmarks import direct_io
 from benchmarks.harness import command
 from dlio_torch.storage.local import raw_readers
 
-WAYS = ("fio, psync", "fio, io_uring", "decoupled, threads", "decoupled, io_uring")
+WAYS = (
+    "fio, psync", "fio, io_uring", "limit, threads", "limit, io_uring", "decoupled, threads", "decoupled, io_uring",
+)  # fmt: skip
 
 
 def measured(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
@@ -32,6 +34,7 @@ def test_every_way_is_measured_or_left_out_with_a_reason(tmp_path: Path) -> None
     for name, row in rows.items():
         assert row["in flight per thread"] == (direct_io.DEPTH if "io_uring" in name else 1)
         assert (row["of fio"] is None) == ("fio, psync" in missing)
+        assert row["of the limit"][0] > 0
 
 
 def test_without_fio_and_io_uring_the_others_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,9 +43,13 @@ def test_without_fio_and_io_uring_the_others_are_measured(tmp_path: Path, monkey
     rows, missing = measured(tmp_path)
     if "the decoupled engine" in missing:
         pytest.skip(missing["the decoupled engine"])
-    assert list(rows) == ["decoupled, threads"]
+    assert list(rows) == ["limit, threads", "decoupled, threads"]
     assert rows["decoupled, threads"]["of fio"] is None
-    assert missing == {**dict.fromkeys(WAYS[:2], "fio is not installed"), "decoupled, io_uring": "a test"}
+    assert missing == {
+        **dict.fromkeys(WAYS[:2], "fio is not installed"),
+        "limit, io_uring": "the system refuses io_uring",
+        "decoupled, io_uring": "a test",
+    }
 
 
 @pytest.mark.needs("fio")

@@ -11,6 +11,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,6 +21,7 @@ import torch
 from dlio_torch.errors import RunFailed
 
 Memory = npt.NDArray[np.uint8]
+_MADV_WIPEONFORK = 18  # of linux/mman.h; mmap does not have it
 _HUGE = 2 << 20  # from this size on the system may use huge pages
 
 
@@ -55,7 +57,7 @@ class Blocks:
         least: unused blocks that stay in the pool whatever their size.
         spare_bytes: unused memory that stays in it beside those.
         pinned: page-locked, for copies to a GPU.
-        direct: read to past the page cache.  Processes that are forked later do not have the blocks: what is read to
+        direct: read to past the page cache.  Processes that are forked later find zeros in the blocks: what is read to
             private memory past the page cache during a fork may be lost, see open(2).
 
     Attributes:
@@ -115,8 +117,10 @@ class Blocks:
                 block = mmap.mmap(-1, whole, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
                 if whole >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
                     block.madvise(mmap.MADV_HUGEPAGE)
-                if self._direct and hasattr(mmap, "MADV_DONTFORK"):
-                    block.madvise(mmap.MADV_DONTFORK)
+                if self._direct and sys.platform == "linux":
+                    # Not MADV_DONTFORK: a fork that drops its copy of this object would unmap what it has there.
+                    with suppress(OSError):  # Linux before 4.14
+                        block.madvise(_MADV_WIPEONFORK)
         except (OSError, RuntimeError) as error:
             raise RunFailed(
                 f"a block of {whole} bytes for batches cannot be allocated: {error}", hint="lower train.batch_size"

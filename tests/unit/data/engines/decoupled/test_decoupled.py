@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from data_files import epoch_of, numbers
@@ -204,6 +205,23 @@ def test_a_pool_keeps_no_more_than_it_may() -> None:
 def test_more_memory_than_there_is_is_one_line() -> None:
     with pytest.raises(RunFailed, match=r"train\.batch_size"):
         Blocks(1).take(1 << 60)
+
+
+def test_a_fork_that_drops_blocks_keeps_its_own_memory() -> None:
+    # The addresses of what a fork does not inherit go to its own memory, which the end of the object would unmap.
+    blocks = Blocks(1, direct=True)
+    held = [blocks.take(4 << 20) for _ in range(4)]
+    held[0][:] = 7
+    child = os.fork()
+    if child == 0:
+        own = [np.ones(4 << 20, np.uint8) for _ in range(8)]
+        wiped = not held[0].any()
+        held.clear()
+        del blocks
+        gc.collect()
+        os._exit(0 if wiped and all(array.all() for array in own) else 3)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert held[0].all()
 
 
 @pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="this system has none")
