@@ -120,6 +120,8 @@ def test_damage_that_python_refuses_is_never_accepted(
         del stored[data.draw(st.integers(0, len(stored))) :]
     else:
         stored += b"more"
+    if bytes(stored) == encoded(content, filters, skipped, itemsize):
+        return  # cut behind its end: no damage
     names = tuple(NAMES[code] for code in filters)
     try:
         want = codecs.decoded(memoryview(bytes(stored)), names, skipped, len(content), itemsize, "here").tobytes()
