@@ -188,15 +188,16 @@ def _limit_reads(raw: Path, work: Work, io: str, depth: int) -> Any:
     blocks = replace(work, size=request, batch=group, samples=count // group * group)
     loader, pool = LoaderConfig(io=io, queue_depth=depth), Blocks(2 * THREADS)  # type: ignore[arg-type]
 
-    def start() -> Iterator[Any]:
-        def opened() -> Mover:
-            return open_reading_mover(loader, direct=True)
+    def opened() -> Mover:
+        return open_reading_mover(loader, direct=True)
 
+    def start() -> Iterator[Any]:
         return reads(raw, blocks, group * request, request, pool, opened=opened, flags=os.O_DIRECT)
 
     def measure() -> Figures:
-        if refused_uring(loader) is not None:
-            raise Unavailable("the system refuses io_uring")
+        refusal = refused_uring(loader)
+        if refusal is not None:
+            raise Unavailable(refusal)
         found = epoch(start, blocks)
         share = work.size / _mean_bytes(work.size)
         return {"bytes_per_s": found["bytes_per_s"] * share, "cpu_s_per_byte": found["cpu_s_per_byte"] / share}

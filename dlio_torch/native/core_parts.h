@@ -2,8 +2,6 @@
 
 #include "core_tasks.h"
 
-#include <sys/mman.h>
-
 static void free_buffer(struct buffer *buffer)
 {
     if (buffer->data != NULL)
@@ -11,7 +9,6 @@ static void free_buffer(struct buffer *buffer)
     *buffer = (struct buffer){NULL, 0};
 }
 
-/* Huge pages help direct reads, which pin each page for each request. */
 static int has_room(struct buffer *buffer, int64_t bytes)
 {
     if (buffer->bytes >= bytes)
@@ -19,11 +16,9 @@ static int has_room(struct buffer *buffer, int64_t bytes)
     bytes += buffer->bytes > 0 ? bytes / 4 : 0; /* parts differ by little */
     free_buffer(buffer);
     int64_t unit = bytes < HUGE_PAGE ? 4096 : HUGE_PAGE, size = (bytes + unit - 1) / unit * unit;
-    void *data = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED)
+    void *data = direct_memory((size_t)size);
+    if (data == NULL)
         return 0;
-    madvise(data, (size_t)size, MADV_HUGEPAGE);
-    wipe_on_fork(data, (size_t)size);
     *buffer = (struct buffer){data, size};
     return 1;
 }

@@ -20,15 +20,20 @@
 enum { HUGE_PAGE = 2 << 20 }; /* bytes; of most systems */
 enum { COLD_SHARE = 8 }; /* one request of so many is not in the page cache: it is cold */
 
-/* Let a process that is forked find zeros in this memory: what is read to private memory past the page cache during a
- * fork may be lost, see open(2). */
-static inline void wipe_on_fork(void *memory, size_t size)
+/* Memory for direct reads, or NULL.
+ *
+ * It is of huge pages where the system has some: for each request all of its pages are pinned.  A process that is
+ * forked finds zeros in it: what is read to private memory past the page cache during a fork may be lost, see open(2). */
+static inline void *direct_memory(size_t size)
 {
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return NULL;
+    madvise(memory, size, MADV_HUGEPAGE);
 #ifdef MADV_WIPEONFORK
     madvise(memory, size, MADV_WIPEONFORK);
-#else
-    (void)memory, (void)size;
 #endif
+    return memory;
 }
 
 /* Whether the page cache is cold. */

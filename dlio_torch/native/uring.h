@@ -182,19 +182,16 @@ static int uring_open(uint32_t depth, struct uring **opened)
     return 0;
 }
 
-/* Give each slot `each` bytes of memory for blocks that are read aside; returns 0 or the errno.
- * The memory is of huge pages where the system has some: for each request all of its pages are pinned. */
+/* Give each slot `each` bytes of memory for blocks that are read aside; returns 0 or the errno. */
 static int uring_make_aside(struct uring *ring, size_t each)
 {
     if (ring->aside_each < each) {
         uring_unmap(ring->aside, ring->aside_size);
         ring->aside_each = 0;
         ring->aside_size = (each * ring->depth / HUGE_PAGE + 2) * HUGE_PAGE;
-        ring->aside = uring_memory(ring->aside_size);
+        ring->aside = direct_memory(ring->aside_size);
         if (ring->aside == NULL)
             return ENOMEM;
-        madvise(ring->aside, ring->aside_size, MADV_HUGEPAGE);
-        wipe_on_fork(ring->aside, ring->aside_size);
         ring->aside_each = each;
     }
     char *first = (char *)(((uintptr_t)ring->aside + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);

@@ -112,7 +112,8 @@ def test_damage_that_python_refuses_is_never_accepted(
     case: tuple[bytes, list[ChunkFilter], int, int], data: st.DataObject
 ) -> None:
     content, filters, skipped, itemsize = case
-    stored = bytearray(encoded(content, filters, skipped, itemsize))
+    sound = encoded(content, filters, skipped, itemsize)
+    stored = bytearray(sound)
     kind = data.draw(st.sampled_from(["flip", "cut", "longer"]))
     if kind == "flip" and stored:
         stored[data.draw(st.integers(0, len(stored) - 1))] ^= 1 << data.draw(st.integers(0, 7))
@@ -120,13 +121,13 @@ def test_damage_that_python_refuses_is_never_accepted(
         del stored[data.draw(st.integers(0, len(stored))) :]
     else:
         stored += b"more"
-    if bytes(stored) == encoded(content, filters, skipped, itemsize):
-        return  # cut behind its end: no damage
     names = tuple(NAMES[code] for code in filters)
     try:
         want = codecs.decoded(memoryview(bytes(stored)), names, skipped, len(content), itemsize, "here").tobytes()
     except (DataError, ValueError):  # NumPy refuses elements that are cut
         want = None
+    if stored == sound:
+        want = content  # cut behind its end; numcodecs refuses whole frames that hold nothing
     for chunks in installed():
         result, got = native_decoded(chunks, bytes(stored), filters, skipped, len(content), itemsize)
         if result is ChunkResult.SOUND:
