@@ -115,6 +115,29 @@ static void check_merging(void)
     check(i == 4, "another number of requests");
 }
 
+/* A call submits few direct requests, however many are free. */
+static void check_pace(void)
+{
+    struct uring *ring;
+    int32_t descriptors[MOST];
+    int64_t offsets[MOST], lengths[MOST], failed[4] = {0, 0, 0, 0};
+    uint64_t addresses[MOST];
+    int fd = open(path, O_RDONLY | O_DIRECT);
+    uint8_t *memory = aligned_alloc(BLOCK, MOST * BLOCK);
+    check(fd >= 0 && memory != NULL && uring_open(MOST, &ring) == 0, "no file, memory or ring");
+    for (int i = 0; i < MOST; i++) {
+        descriptors[i] = fd;
+        offsets[i] = 2 * i * BLOCK; /* no two become one request */
+        lengths[i] = BLOCK;
+        addresses[i] = (uint64_t)(uintptr_t)(memory + i * BLOCK);
+    }
+    check(uring_read_direct(ring, MOST, descriptors, offsets, lengths, addresses, BLOCK, BLOCK, failed) == 0, "no read");
+    check(ring->calls >= MOST / DIRECT_AT_ONCE, "a call submitted more requests");
+    uring_close(ring);
+    free(memory);
+    close(fd);
+}
+
 static void *run(void *number)
 {
     uint64_t state = 88172645463325252u + (uint64_t)(uintptr_t)number;
@@ -146,6 +169,8 @@ int main(int argc, char **argv)
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     check(write(fd, bytes, (size_t)size) == size && fsync(fd) == 0 && close(fd) == 0, "the file cannot be written");
     free(bytes);
+    if (direct)
+        check_pace();
     for (int i = 0; i < count; i++)
         check(pthread_create(&threads[i], NULL, run, (void *)(uintptr_t)i) == 0, "no thread");
     for (int i = 0; i < count; i++)
