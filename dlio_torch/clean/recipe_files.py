@@ -176,7 +176,8 @@ def clean(
         Bytes that were freed.
 
     Raises:
-        RunFailed: there is no terminal to ask on, or a file could not be removed.
+        ConfigError: there is no terminal to ask on, and ``yes`` is false.
+        RunFailed: a file could not be removed.
     """
     recipe = config.recipe
     absent = f"nothing to remove for recipe {recipe}"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dlio_torch.errors import RunFailed, harmless
+from dlio_torch.errors import ConfigError, RunFailed, harmless
 from dlio_torch.ownership import removal
 from dlio_torch.ownership.marker import Marker, NotOwned
 from dlio_torch.ownership.names import LOCK
@@ -132,7 +132,8 @@ def carry_out(
         confirm: asks a question on the terminal; None: there is no terminal.
 
     Raises:
-        RunFailed: there is no terminal to ask on, or a file could not be removed.
+        ConfigError: there is no terminal to ask on, and ``yes`` is false.
+        RunFailed: a file could not be removed.
     """
     for reason in planned.refused:
         say(harmless(f"{'kept':<{_COLUMN}} {reason}"))
@@ -144,7 +145,7 @@ def carry_out(
     total = format_size(planned.size_bytes)
     if not yes:
         if confirm is None:
-            raise RunFailed(
+            raise ConfigError(
                 f"{command}: {total} would be removed, and there is no terminal to ask for confirmation",
                 hint="add --yes to remove the files without a question",
             )

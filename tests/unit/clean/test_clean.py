@@ -23,7 +23,7 @@ from dlio_torch.data.dataset import manifest
 from dlio_torch.data.dataset.generation import generate
 from dlio_torch.dist.base import SingleCommunicator
 from dlio_torch.environment.mounts import Mount
-from dlio_torch.errors import RunFailed
+from dlio_torch.errors import ConfigError, RunFailed
 from dlio_torch.formats.core import registry
 from dlio_torch.iotrace.recorder.spans import NULL
 from dlio_torch.ownership import removal
@@ -415,7 +415,7 @@ def test_it_asks_first(tmp_path: Path) -> None:
     assert go(tmp_path, yes=False, confirm=no)[-1] == "nothing was removed"
     assert "KiB" in questions[0]
     assert made.exists()
-    with pytest.raises(RunFailed, match="add --yes"):
+    with pytest.raises(ConfigError, match="add --yes"):
         go(tmp_path, yes=False)
     assert made.exists()
     go(tmp_path, yes=False, confirm=lambda question: True)
@@ -440,7 +440,7 @@ def test_from_the_command_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     made = data(tmp_path / "data", "minimal")
-    assert cli.main(["clean", "recipe=minimal"]) == 1
+    assert cli.main(["clean", "recipe=minimal"]) == 2
     assert "add --yes" in capsys.readouterr().err
     assert made.exists()
     assert cli.main(["clean", "recipe=minimal", "--yes"]) == 0

@@ -107,7 +107,7 @@ def test_a_folder_of_runs_names_the_runs_in_it(capsys: pytest.CaptureFixture[str
 def test_it_asks(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     run("mine")
     monkeypatch.setattr("sys.stdin", None)
-    assert cli.main(["clean", "mine"]) == 1
+    assert cli.main(["clean", "mine"]) == 2
     assert "add --yes" in capsys.readouterr().err
     assert Path("mine").exists()
 
