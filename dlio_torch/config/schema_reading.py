@@ -156,7 +156,7 @@ class LoaderConfig:
     )
     prefetch_batches: int = opt(1, "batches that the reader threads prefetch", minimum=1, maximum=MOST_THREADS)
     prefetch_bytes: int = opt(
-        16777216,
+        25165824,
         "engine=decoupled: size of the prefetch window of a rank, at least one batch; workers share it evenly",
         unit="B",
         minimum=1,

@@ -58,7 +58,7 @@ class Jobs:
         reading: carries out what the core cannot, in the calling thread.
         recorder: takes spans ``read``.
         timeout_s: seconds to wait for a job; 0 disables the limit.
-        tail: bytes of a block behind those that are read, for a plan; blocks that are not warm ones have them.
+        tail: bytes of a block behind those that are read, for a plan.
 
     Attributes:
         idle: is called during long waits, which its exception ends.
@@ -88,15 +88,15 @@ class Jobs:
         Raises:
             RunFailed: there is not so much memory.
         """
-        tasks, warm = task_rows(plan), self._warm
+        tasks, warm, size = task_rows(plan), self._warm, plan.size + self._tail(plan)
         if tasks is None:
-            return Job(plan, self._blocks.take(plan.size + self._tail(plan)), 0)
+            return Job(plan, self._blocks.take(size), 0)
         rows, recorded = tasks[0], self._recorder.enabled
-        if warm is not None and plan.size <= warm.size:
+        if warm is not None and size <= warm.size:
             warm.reserve()
             kept = plan, tasks, warm
             return Job(plan, None, self._core.submit(address_of(rows), len(rows), 0, kept, recorded=recorded))
-        memory = self._blocks.take(plan.size + self._tail(plan))
+        memory = self._blocks.take(size)
         handle = self._core.submit(
             address_of(rows), len(rows), address_of(memory), (plan, tasks, memory), recorded=recorded
         )  # fmt: skip
@@ -142,7 +142,7 @@ class Jobs:
         base, report = self._core.finish(handle)
         if memory is None:
             assert self._warm is not None
-            memory = self._warm.lend(base, plan.size)
+            memory = self._warm.lend(base, plan.size + self._tail(plan))
         self._reading.mover.cold = report is not None and report.cold
         if report is None:
             return memory, []

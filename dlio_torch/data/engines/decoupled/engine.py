@@ -27,8 +27,10 @@ from dlio_torch.data.engines.decoupled.group_reader import Reading
 from dlio_torch.data.engines.decoupled.lane_batches import LaneGroups
 from dlio_torch.data.engines.decoupled.open_files import Files
 from dlio_torch.data.engines.decoupled.reading_io import open_reading_mover, ring_depth
+from dlio_torch.data.engines.decoupled.shared_block_pool import SharedBlocks
 from dlio_torch.data.engines.decoupled.streams import KeptGroups, PlannedBatches
-from dlio_torch.data.engines.decoupled.warm_blocks import WarmBlocks
+from dlio_torch.data.engines.decoupled.switch_interval import SHORT
+from dlio_torch.data.engines.decoupled.warm_blocks import PrivateWarmBlocks, SharedWarmBlocks, WarmBlocks
 from dlio_torch.data.order.lanes_plan import LanesPlan
 from dlio_torch.data.order.orders import BatchProducer
 from dlio_torch.data.order.pipe_plan import PipePlan
@@ -151,6 +153,10 @@ class DecoupledEngine:
 
     def start(self, epoch: int, step: int) -> Epoch | CoreEpoch:
         """Start the batches of ``epoch`` from ``step`` on."""
+        with SHORT.during(self):
+            return self._start(epoch, step)
+
+    def _start(self, epoch: int, step: int) -> Epoch | CoreEpoch:
         self._stop()
         config, size = self._config, self._batch_bytes
         each = 1
@@ -191,15 +197,16 @@ class DecoupledEngine:
                 return None
             self._warm = None
             self._placement.place_threads(self.threads)
-        if isinstance(self.blocks, Blocks):
-            self._warm_up(self._core, self.blocks, max(1, groups.size(0), 0 if plan is None else plan.size))
+        if isinstance(self.blocks, Blocks | SharedBlocks):
+            first = 0 if plan is None else plan.size + self._tail(plan)
+            self._warm_up(self._core, self.blocks, max(1, groups.size(0), first))
         assert isinstance(self._reading, Reading)
         assert not isinstance(self.blocks, DeviceBlocks)
         return Jobs(
             self._core, self._warm, self.blocks, self._reading, self._source.recorder, config.timeout_s, self._tail
         )
 
-    def _warm_up(self, core: ReadCore, blocks: Blocks, size: int) -> None:
+    def _warm_up(self, core: ReadCore, blocks: Blocks | SharedBlocks, size: int) -> None:
         """Sees to blocks of at least ``size`` bytes."""
         if self._warm is not None and self._warm.size >= size:
             return
@@ -207,9 +214,12 @@ class DecoupledEngine:
             self._warm.retire()
         if any(spec.variable for spec in self._source.fmt.specs()):
             size += size // 4
+        if isinstance(blocks, SharedBlocks):
+            self._warm = SharedWarmBlocks(core, blocks, size)
+            return
         # Those that are read ahead, the one that the trainer has, and the one that it drops when it has the next.
         most = max(self._threads, self._config.prefetch_bytes // size) + 2
-        self._warm = WarmBlocks(core, blocks, size, most)
+        self._warm = PrivateWarmBlocks(core, blocks, size, most)
 
     def _groups(self, epoch: int, step: int, each: int, size: float) -> BatchGroups:
         plan, source = self._sampler, self._source

@@ -10,7 +10,7 @@ from dlio_torch.data.order.orders import Indices
 from dlio_torch.errors import DlioError
 
 _MOST_GROUPS = 16
-_MOST_SAMPLES = 4096
+_MOST_SAMPLES = 2048
 """Number of samples planned at a time; takes some tenths of a millisecond, for which other threads wait."""
 
 

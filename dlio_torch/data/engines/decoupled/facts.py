@@ -32,7 +32,7 @@ _UNUSED = (
 )
 _TRANSFERS = ("256KiB", "1MiB", "4MiB")
 _DEPTHS = (8, 32, 128)
-_BYTES_AHEAD = ("4MiB", "16MiB", "64MiB")
+_BYTES_AHEAD = ("4MiB", "24MiB", "64MiB")
 
 
 class DecoupledFacts(EngineFacts):

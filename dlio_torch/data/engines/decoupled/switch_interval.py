@@ -7,6 +7,8 @@ another thread computes: as long as it takes to read several batches.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _INTERVAL_S = 0.0001
 
@@ -24,6 +26,15 @@ class ShortSwitchInterval:
             self._before = sys.getswitchinterval()
             sys.setswitchinterval(min(_INTERVAL_S, self._before))
         self._needed_by.add(id(user))
+
+    @contextmanager
+    def during(self, user: object) -> Iterator[None]:
+        """Shorten the interval inside a ``with`` block."""
+        self.begin(user)
+        try:
+            yield
+        finally:
+            self.end(user)
 
     def end(self, user: object) -> None:
         """Restore the interval, unless others need it; a second call does nothing."""

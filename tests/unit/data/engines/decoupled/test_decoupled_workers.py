@@ -30,7 +30,9 @@ from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
 from dlio_torch.data.engines.decoupled.pinning import Pinned
 from dlio_torch.data.engines.decoupled.shared_block_pool import SharedBlocks
 from dlio_torch.data.engines.decoupled.shared_memory import SharedMemory
+from dlio_torch.data.engines.decoupled.warm_blocks import SharedWarmBlocks
 from dlio_torch.data.engines.decoupled.worker_engine import WorkersEngine
+from dlio_torch.data.engines.torch_loader.engine import DataLoaderEngine
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.order.specification import SamplerSpec
 from dlio_torch.errors import ConfigError, RunFailed
@@ -38,6 +40,7 @@ from dlio_torch.formats.core.batch import Batch
 from dlio_torch.formats.core.format import Format
 from dlio_torch.iotrace.events.event_table import read_events
 from dlio_torch.iotrace.recorder.spans import NULL, Recorder
+from dlio_torch.native.memory import address_of
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:This DataLoader will create"
@@ -140,6 +143,25 @@ def test_the_trainer_waits_briefly_for_the_interpreter_lock_during_an_epoch(made
     next(loader.epoch(1))
     loader.close()
     assert sys.getswitchinterval() == pytest.approx(before)
+
+
+def test_the_interval_is_short_while_workers_are_asked_for_an_epoch(
+    made: tuple[Format, Manifest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[float] = []
+
+    def start(self: DataLoaderEngine, epoch: int, step: int) -> Any:
+        seen.append(sys.getswitchinterval())
+        return usual(self, epoch, step)
+
+    usual, before = DataLoaderEngine.start, sys.getswitchinterval()
+    monkeypatch.setattr(DataLoaderEngine, "start", start)
+    loader = decoupled(*made, sampler_of(), num_workers=1, **STAY)
+    for epoch in range(2):
+        assert list(loader.epoch(epoch))
+    loader.close()
+    assert len(seen) == 2
+    assert max(seen) < before
 
 
 def test_any_order_brings_every_batch_once(made: tuple[Format, Manifest]) -> None:
@@ -306,6 +328,44 @@ def test_larger_batches_take_the_place_of_smaller_ones(blocks: SharedBlocks) -> 
         assert len(memory) == size
         del memory
     assert blocks.allocated == 4
+
+
+class Core:
+    """Notes the blocks that it is given; groups take the last one."""
+
+    def __init__(self) -> None:
+        self.given: list[int] = []
+        self.wanted = 0  # groups that have not begun
+        self.give = self.given.append
+        self.forget_blocks = self.given.clear
+
+    def spare(self) -> int:
+        return len(self.given) - self.wanted
+
+
+def test_the_next_group_gets_the_block_that_the_trainer_returned_last(blocks: SharedBlocks) -> None:
+    core = Core()
+    warm = SharedWarmBlocks(core, blocks, 100)  # type: ignore[arg-type]
+    for core.wanted in (0, 1, 2):
+        warm.reserve()
+    assert blocks.allocated == len(core.given) == 3  # the one of no group is not needed before a fourth
+    first = core.given.pop()
+    memory = warm.lend(first, 60)
+    assert len(memory) == 60
+    assert address_of(memory) == first
+    core.wanted = 3
+    del memory
+    gc.collect()
+    warm.reserve()
+    assert core.given[-1] == first
+    assert blocks.allocated == 3
+    warm.take_back(core.given.pop())  # of a group that was given up
+    core.wanted = 3
+    warm.reserve()
+    assert core.given[-1] == first
+    warm.retire()
+    held = [blocks.take(100) for _ in range(3)]
+    assert blocks.allocated == len(held)
 
 
 def test_too_many_blocks_in_use_are_one_line(blocks: SharedBlocks) -> None:
