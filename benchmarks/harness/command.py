@@ -28,6 +28,7 @@ from dlio_torch.errors import DlioError
 MEMBERS = (
     "loaders",
     "direct_io",
+    "busy_thread",
     "placement",
     "peer_dlio",
     "hdf5_read",

@@ -1,0 +1,172 @@
+"""Measures loaders beside a Python thread that counts and so holds the interpreter lock as often as it can.
+
+The thread takes a core as well, which no loader can help: the rate beside it is compared with the rate beside a process
+that counts in the same way.  Loaders have one reader each, a thread or a worker, so that two cores are enough.
+
+Samples are shuffled and in the page cache.  All ways of a size and layout take turns, so that other work on the machine
+slows all of them, and every ratio is one of the same round.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness.command import alone
+from benchmarks.harness.rounds import Figures, Measure, interleave, rounds_of, say
+from benchmarks.harness.tables import Missing, Part, Row, Table
+from benchmarks.loading.ours import Data
+from benchmarks.loading.work import Way, Work, make_warm
+from dlio_torch.errors import DlioError
+
+NAME = "busy_thread"
+SIZES = "40000,262144"
+LAYOUTS = "npy,hdf5"
+ALONE, PROCESS, THREAD = "alone", "beside a process", "beside a thread"
+_WORKER = {"num_workers": 1, "persistent_workers": True, "multiprocessing_context": "fork"}
+LOADERS: dict[str, dict[str, Any]] = {
+    "decoupled, 1 thread": {"engine": "decoupled", "read_threads": 1},
+    "decoupled, 1 worker": {"engine": "decoupled", "read_threads": 1, **_WORKER},
+    "dataloader, 1 worker": _WORKER,
+}
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--sizes", default="", help=f"sizes of samples in bytes: {SIZES}")
+    parser.add_argument("--layouts", default="", help=f"layouts: {LAYOUTS}")
+    parser.add_argument(
+        "--loaders", default="decoupled", help=f"loaders whose name contains this: {'; '.join(LOADERS)}"
+    )
+    parser.add_argument("--prefetch-bytes", type=int, default=0, help="loader.prefetch_bytes; 0: the default")
+    parser.add_argument("--bytes", type=int, default=0, help="bytes of an epoch; 0: 512 MiB, with --quick 4 MiB")
+
+
+def run(arguments: Namespace) -> Iterator[Part]:
+    sizes = [int(size) for size in (arguments.sizes or ("40000" if arguments.quick else SIZES)).split(",")]
+    layouts = (arguments.layouts or ("npy" if arguments.quick else LAYOUTS)).split(",")
+    total = arguments.bytes or (4 << 20 if arguments.quick else 512 << 20)
+    with counting_thread() as thread, counting_process() as process:
+        beside: dict[str, Callable[[], AbstractContextManager[None]]] = {
+            ALONE: contextlib.nullcontext, PROCESS: process, THREAD: thread,
+        }  # fmt: skip
+        for size in sizes:
+            for layout in layouts:
+                say(f"{layout}, {size} bytes")
+                work = Work.of(size, total, "shuffled", cold=False)
+                with tempfile.TemporaryDirectory(dir=arguments.directory) as folder, ExitStack() as stack:
+                    yield from _part(OneReader(Path(folder), layout, work), layout, beside, arguments, stack)
+
+
+class OneReader(Data):
+    """Generated data of one layout, and loaders with one reader."""
+
+    def loaders(self, names: str, prefetch_bytes: int) -> Iterator[Way | Missing]:
+        """Each loader whose name contains ``names``, or the reason why it cannot read this layout."""
+        window = {"prefetch_bytes": prefetch_bytes} if prefetch_bytes else {}
+        for name, options in LOADERS.items():
+            if names not in name:
+                continue
+            try:
+                yield self._way(name, options | window if "engine" in options else options)
+            except DlioError as error:
+                yield Missing(name, str(error))
+
+
+def _part(
+    data: OneReader,
+    layout: str,
+    beside: dict[str, Callable[[], AbstractContextManager[None]]],
+    arguments: Namespace,
+    stack: ExitStack,
+) -> Iterator[Part]:
+    make_warm(data.files)
+    ways: dict[str, Measure] = {}
+    for loader in data.loaders(arguments.loaders, arguments.prefetch_bytes):
+        if isinstance(loader, Missing):
+            yield Missing(loader.way, loader.why, f"{layout}, {data.work.size} bytes")
+            continue
+        stack.callback(loader.close)
+        ways |= {f"{loader.name}, {where}": _measured(loader, during) for where, during in beside.items()}
+    found = interleave(ways, rounds_of(arguments, 9))
+    rows: list[Row] = []
+    for name in LOADERS:
+        if f"{name}, {THREAD}" not in found.figures:
+            continue
+        row: Row = {"layout": layout, "sample (bytes)": data.work.size, "loader": name}
+        row |= {f"{where}, MB/s": found.spread(f"{name}, {where}", "bytes_per_s").scaled(1e-6) for where in beside}
+        row["of beside a process"] = found.ratio(f"{name}, {THREAD}", "bytes_per_s", f"{name}, {PROCESS}")
+        rows.append(row)
+    yield Table(NAME, rows)
+
+
+def _measured(loader: Way, during: Callable[[], AbstractContextManager[None]]) -> Measure:
+    def measure() -> Figures:
+        with during():
+            return loader.measure()
+
+    return measure
+
+
+@contextlib.contextmanager
+def counting_thread() -> Iterator[Callable[[], AbstractContextManager[None]]]:
+    """Gives a context in which a thread of this process counts."""
+    going, ended = threading.Event(), threading.Event()
+
+    def count() -> None:
+        number = 0
+        while going.wait() and not ended.is_set():
+            while going.is_set() and not ended.is_set():
+                number += 1
+
+    @contextlib.contextmanager
+    def during() -> Iterator[None]:
+        going.set()
+        try:
+            yield
+        finally:
+            going.clear()
+
+    thread = threading.Thread(target=count, daemon=True)
+    thread.start()
+    try:
+        yield during
+    finally:
+        ended.set()
+        going.set()
+        thread.join()
+
+
+@contextlib.contextmanager
+def counting_process() -> Iterator[Callable[[], AbstractContextManager[None]]]:
+    """Gives a context in which another process counts."""
+    program = "import threading; going = threading.Event(); going.set(); number = 0\nwhile going.is_set(): number += 1"
+    process = subprocess.Popen([sys.executable, "-S", "-c", program])
+    os.kill(process.pid, signal.SIGSTOP)
+
+    @contextlib.contextmanager
+    def during() -> Iterator[None]:
+        os.kill(process.pid, signal.SIGCONT)
+        try:
+            yield
+        finally:
+            os.kill(process.pid, signal.SIGSTOP)
+
+    try:
+        yield during
+    finally:
+        process.kill()
+        process.wait()
+
+
+if __name__ == "__main__":
+    alone(NAME)
