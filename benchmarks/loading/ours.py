@@ -17,6 +17,7 @@ from dlio_torch.config.schema_training import TrainConfig
 from dlio_torch.config.validate import validate
 from dlio_torch.data.dataset.manifest import Manifest, generated_manifests
 from dlio_torch.data.engines.assemble import assemble
+from dlio_torch.data.engines.batch_loader import BatchLoader
 from dlio_torch.data.order.planning import plan_order
 from dlio_torch.errors import DlioError
 from dlio_torch.formats.core import registry
@@ -82,9 +83,17 @@ class Data:
                 yield Missing(name, str(error))
 
     def _way(self, name: str, options: dict[str, Any]) -> Way:
+        loader = self.assembled(options)
+        return Way(name, lambda: epoch(lambda: loader.epoch(0), self.work), self.files, loader.close)
+
+    def assembled(self, options: dict[str, Any]) -> BatchLoader:
+        """The loader with these options of ``loader``.
+
+        Raises:
+            DlioError: it cannot read this layout.
+        """
         config = replace(self.config, loader=LoaderConfig(**options))
         validate(config)
         fmt = registry.create(config.dataset, config.seed, layout=config.loader.engine == "decoupled")
         order = plan_order(config, fmt, self.manifests, 0, 1)
-        loader = assemble(config, fmt, self.manifests, order, NULL).train
-        return Way(name, lambda: epoch(lambda: loader.epoch(0), self.work), self.files, loader.close)
+        return assemble(config, fmt, self.manifests, order, NULL).train

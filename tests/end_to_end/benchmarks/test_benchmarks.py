@@ -157,9 +157,15 @@ def test_loaders_are_measured_and_peers_that_are_not_here_are_named(tmp_path):
 
 def test_small_benchmarks_run_together(tmp_path, capsys):
     options = ["--quick", "--output", str(tmp_path), "--directory", str(tmp_path)]
-    assert command.main(["hdf5_read", "span_cost", *options]) == 0
-    printed = capsys.readouterr().out
-    assert [line for line in printed.splitlines() if line.startswith("## ")] == ["## hdf5_read", "## span_cost"]
+    assert command.main(["hdf5_read", "span_cost", "busy_thread", *options]) == 0
+    titles = [line for line in capsys.readouterr().out.splitlines() if line.startswith("## ")]
+    assert titles == ["## hdf5_read", "## span_cost", "## busy_thread"]
+    busy = result(tmp_path, "busy_thread")
+    assert {row["loader"] for row in busy["tables"]["busy_thread"]} == {"decoupled, 1 thread", "decoupled, 1 worker"}
+    for row in busy["tables"]["busy_thread"]:
+        assert min(row[f"{case}, MB/s"][0] for case in ("alone", "beside a process", "beside a thread")) > 0
+    own_core = {row["reader"] for row in busy["tables"]["busy_thread"]} >= {"anywhere", "on a core of its own"}
+    assert own_core or any(way["why"] == "there is one CPU" for way in busy["missing"])
     rows = result(tmp_path, "hdf5_read")["tables"]["hdf5_read"]
     assert len({row["layout"] for row in rows}) * 3 == len(rows)
     assert {row["reader"] for row in rows} == {"h5py slicing", "by sample", "by block"}
