@@ -37,13 +37,13 @@ def test_one_rank(recipe: str, tmp_path: Path) -> None:
 
 
 def sharing(recipe: str) -> tuple[object, ...]:
-    """How ranks share the data of a recipe."""
+    """How ranks share the data of a recipe; in which order, the contract of samplers checks for any number of ranks."""
     access = compose([f"recipe={recipe}", "scale=tiny"]).config.access
-    return access.pattern, access.partition, access.order, access.shard, access.unit, access.repeat
+    return access.pattern, access.partition, access.shard, access.repeat
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("recipe", {sharing(recipe): recipe for recipe in RECIPES}.values())  # one of each way
+@pytest.mark.parametrize("recipe", {sharing(recipe): recipe for recipe in reversed(RECIPES)}.values())  # one of each way
 def test_two_ranks(recipe: str, tmp_path: Path) -> None:
     summary = run(tmp_path, recipe, 2)
     assert summary["world_size"] == 2

@@ -169,38 +169,40 @@ def test_a_full_disk_leaves_the_newest_complete_checkpoint(layout: Layout, serve
 
 @pytest.mark.ranks
 @pytest.mark.parametrize(
-    ("layout", "faults"),
+    ("ranks", "layout", "faults"),
     [
         # torch.save opens the file, and the flush once more.
-        (["checkpoint.layout=megatron_deepspeed", "parallel.zero=1"], [rule("open", "zero_pp_rank_2_", "kill", 5)]),
+        (4, ["checkpoint.layout=megatron_deepspeed", "parallel.zero=1"], [rule("open", "zero_pp_rank_3_", "kill", 5)]),
         (
+            2,
             ["checkpoint.layout=dcp", "checkpoint.async_save=thread", "parallel.fsdp=full"],
-            [rule("open", "__2_", "kill", 3)],
+            [rule("open", "__1_", "kill", 3)],
         ),
         # The process that writes cannot go on after that.
         (
+            2,
             ["checkpoint.layout=dcp", "checkpoint.async_save=process", "parallel.fsdp=full"],
-            [rule("open", "__2_", "kill-parent", 3, times=1), rule("write", "step-6/__2_", "hang")],
+            [rule("open", "__1_", "kill-parent", 3, times=1), rule("write", "step-6/__1_", "hang")],
         ),
     ],
     ids=["megatron_deepspeed", "dcp, thread", "dcp, process"],
 )
-def test_four_ranks_go_on_from_the_checkpoint_that_all_of_them_completed(
-    layout: list[str], faults: list[str], tmp_path: Path
+def test_ranks_go_on_from_the_checkpoint_that_all_of_them_completed(
+    ranks: int, layout: list[str], faults: list[str], tmp_path: Path
 ) -> None:
-    """One rank is killed when it opens its file of the third checkpoint; what the others saved of it is not used."""
-    words = ["-m", "dlio_torch", *BASE[:-1], *SAVING, *MODEL, *layout, "parallel.data=4", "train.batch_size=1"]
+    """The last rank is killed when it opens its file of the third checkpoint; what the others saved of it is not used."""
+    words = ["-m", "dlio_torch", *BASE[:-1], *SAVING, *MODEL, *layout, f"parallel.data={ranks}", "train.batch_size=1"]
     environ = {"LD_PRELOAD": str(build(tmp_path)), "FAULTS": ";".join(faults), "FAULTS_FIFO": "", "FAULTS_COUNTS": ""}
-    ended = run_ranks("torch", 4, [*words, "output.dir=run"], cwd=tmp_path, env=environ)
-    assert ended[2].exit_code == -9, ended[2]
-    assert [rank.running for rank in ended] == [()] * 4
+    ended = run_ranks("torch", ranks, [*words, "output.dir=run"], cwd=tmp_path, env=environ)
+    assert ended[-1].exit_code == -9, ended[-1]
+    assert [rank.running for rank in ended] == [()] * ranks
     assert not any("Traceback" in rank.stderr for rank in ended)
     run = RunDir(tmp_path / "run")
     assert complete_steps(read_all(run)) == {2, 4}
     assert steps_named(incomplete_checkpoints(run)) == {6}
     resuming = [word.replace("async_save=process", "async_save=none") for word in words]
-    again = run_ranks("torch", 4, [*resuming, "output.dir=again", "train.resume=run"], cwd=tmp_path)
-    assert [rank.exit_code for rank in again] == [0] * 4, again[0].stderr
+    again = run_ranks("torch", ranks, [*resuming, "output.dir=again", "train.resume=run"], cwd=tmp_path)
+    assert [rank.exit_code for rank in again] == [0] * ranks, again[0].stderr
     summary = json.loads((tmp_path / "again/summary.json").read_text(encoding="utf-8"))
     assert summary["resumed"]["checkpoint_step"] == 4
 
