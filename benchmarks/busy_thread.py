@@ -28,14 +28,14 @@ from typing import Any
 from benchmarks.harness.command import alone
 from benchmarks.harness.rounds import Figures, Measure, interleave, rounds_of, say
 from benchmarks.harness.tables import Missing, Part, Row, Table
-from benchmarks.loading.ours import Data
+from benchmarks.loading.ours import LAYOUTS, Data, chosen
 from benchmarks.loading.work import Way, Work, make_warm
 from dlio_torch.data.engines.batch_loader import BatchLoader
-from dlio_torch.errors import DlioError
+from dlio_torch.errors import ConfigError, DlioError
 
 NAME = "busy_thread"
 SIZES = "40000,262144"
-LAYOUTS = "npy,hdf5"
+DEFAULT = "npy,hdf5"
 ALONE, PROCESS, THREAD = "alone", "beside a process", "beside a thread"
 OWN_CORE = "on a core of its own"
 _WORKER = {"num_workers": 1, "persistent_workers": True, "multiprocessing_context": "fork"}
@@ -48,7 +48,7 @@ LOADERS: dict[str, dict[str, Any]] = {
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--sizes", default="", help=f"sizes of samples in bytes: {SIZES}")
-    parser.add_argument("--layouts", default="", help=f"layouts: {LAYOUTS}")
+    parser.add_argument("--layouts", default="", help=f"of {','.join(LAYOUTS)}; default: {DEFAULT}")
     parser.add_argument(
         "--loaders", default="decoupled", help=f"loaders whose name contains this: {'; '.join(LOADERS)}"
     )
@@ -58,7 +58,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> Iterator[Part]:
     sizes = [int(size) for size in (arguments.sizes or ("40000" if arguments.quick else SIZES)).split(",")]
-    layouts = (arguments.layouts or ("npy" if arguments.quick else LAYOUTS)).split(",")
+    layouts = chosen("--layouts", arguments.layouts or ("npy" if arguments.quick else DEFAULT), LAYOUTS)
+    if not any(arguments.loaders in name for name in LOADERS):
+        raise ConfigError(f"--loaders={arguments.loaders}: there is none", hint=f"known are {'; '.join(LOADERS)}")
     total = arguments.bytes or (4 << 20 if arguments.quick else 512 << 20)
     for size in sizes:
         for layout in layouts:

@@ -63,7 +63,8 @@ def run(arguments: Namespace) -> Iterator[Part]:
     quick = arguments.quick
     sizes = [int(size) for size in (arguments.sizes or ("40000" if quick else SIZES)).split(",")]
     orders = (arguments.orders or ("shuffled" if quick else ORDERS)).split(",")
-    layouts = arguments.layouts.split(",") if arguments.layouts else [*ours.LAYOUTS, PEERS]
+    every = [*ours.LAYOUTS, PEERS]
+    layouts = ours.chosen("--layouts", arguments.layouts, every) if arguments.layouts else every
     with closing(Peers(interpreters(arguments.peers_python))) as peers:
         if PEERS in layouts:
             yield from peers.missing

@@ -43,7 +43,7 @@ def sharing(recipe: str) -> tuple[object, ...]:
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("recipe", {sharing(recipe): recipe for recipe in reversed(RECIPES)}.values())  # one of each way
+@pytest.mark.parametrize("recipe", {sharing(recipe): recipe for recipe in reversed(RECIPES)}.values())  # one each
 def test_two_ranks(recipe: str, tmp_path: Path) -> None:
     summary = run(tmp_path, recipe, 2)
     assert summary["world_size"] == 2

@@ -190,7 +190,7 @@ def test_a_full_disk_leaves_the_newest_complete_checkpoint(layout: Layout, serve
 def test_ranks_go_on_from_the_checkpoint_that_all_of_them_completed(
     ranks: int, layout: list[str], faults: list[str], tmp_path: Path
 ) -> None:
-    """The last rank is killed when it opens its file of the third checkpoint; what the others saved of it is not used."""
+    """The last rank is killed when it opens its file of the third checkpoint, which nobody uses then."""
     words = ["-m", "dlio_torch", *BASE[:-1], *SAVING, *MODEL, *layout, f"parallel.data={ranks}", "train.batch_size=1"]
     environ = {"LD_PRELOAD": str(build(tmp_path)), "FAULTS": ";".join(faults), "FAULTS_FIFO": "", "FAULTS_COUNTS": ""}
     ended = run_ranks("torch", ranks, [*words, "output.dir=run"], cwd=tmp_path, env=environ)

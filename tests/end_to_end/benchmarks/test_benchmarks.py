@@ -155,6 +155,17 @@ def test_loaders_are_measured_and_peers_that_are_not_here_are_named(tmp_path):
         assert is_told or is_installed or any(peer.name in way for way in here)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [["loaders", "--layouts", "npy,nope"], ["busy_thread", "--layouts", "nope"], ["busy_thread", "--loaders", "x"]],
+)
+def test_what_is_not_known_is_one_line(words, tmp_path, capsys):
+    assert command.main([*words, "--quick", "--directory", str(tmp_path)]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert f"{words[1]}={words[2]}: there is no" in line
+    assert "; known are " in line
+
+
 def test_small_benchmarks_run_together(tmp_path, capsys):
     options = ["--quick", "--output", str(tmp_path), "--directory", str(tmp_path)]
     assert command.main(["hdf5_read", "span_cost", "busy_thread", *options]) == 0
