@@ -28,7 +28,8 @@ from typing import Any
 from benchmarks.harness.command import alone
 from benchmarks.harness.rounds import Figures, Measure, interleave, rounds_of, say
 from benchmarks.harness.tables import Missing, Part, Row, Table
-from benchmarks.loading.ours import LAYOUTS, Data, chosen
+from benchmarks.loading.arguments import chosen, sizes_of
+from benchmarks.loading.ours import LAYOUTS, Data
 from benchmarks.loading.work import Way, Work, make_warm
 from dlio_torch.data.engines.batch_loader import BatchLoader
 from dlio_torch.errors import ConfigError, DlioError
@@ -57,10 +58,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> Iterator[Part]:
-    sizes = [int(size) for size in (arguments.sizes or ("40000" if arguments.quick else SIZES)).split(",")]
+    sizes = sizes_of(arguments, SIZES)
     layouts = chosen("--layouts", arguments.layouts or ("npy" if arguments.quick else DEFAULT), LAYOUTS)
     if not any(arguments.loaders in name for name in LOADERS):
         raise ConfigError(f"--loaders={arguments.loaders}: there is none", hint=f"known are {'; '.join(LOADERS)}")
+    if arguments.prefetch_bytes < 0:
+        raise ConfigError(f"--prefetch-bytes={arguments.prefetch_bytes} is negative", hint="0 takes the default")
     total = arguments.bytes or (4 << 20 if arguments.quick else 512 << 20)
     for size in sizes:
         for layout in layouts:

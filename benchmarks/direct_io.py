@@ -30,6 +30,7 @@ from typing import Any
 from benchmarks.harness.command import alone
 from benchmarks.harness.rounds import Figures, Stopwatch, Unavailable, interleave, rounds_of, say
 from benchmarks.harness.tables import Missing, Part, Row, Table
+from benchmarks.loading.arguments import sizes_of
 from benchmarks.loading.baseline import reads
 from benchmarks.loading.ours import Data
 from benchmarks.loading.work import THREADS, Way, Work, epoch, figures, write_raw
@@ -59,8 +60,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> Iterator[Part]:
-    sizes = [int(size) for size in (arguments.sizes or ("40000" if arguments.quick else SIZES)).split(",")]
-    for size in sizes:
+    for size in sizes_of(arguments, SIZES):
         total = arguments.bytes or (8 << 20 if arguments.quick else min(512 << 20, size << 16))
         work = Work.of(size, total, "shuffled", cold=False)
         depth = max(1, min(arguments.depth, MOST_IN_FLIGHT // size))

@@ -26,6 +26,7 @@ from benchmarks.harness.command import alone
 from benchmarks.harness.rounds import Figures, Rounds, interleave, rounds_of, say
 from benchmarks.harness.tables import Missing, Part, Row, Table
 from benchmarks.loading import baseline, ours, plain
+from benchmarks.loading.arguments import chosen, sizes_of
 from benchmarks.loading.work import Way, Work, make_cold, make_warm, write_raw
 from benchmarks.peers.remote import Peers, Wanted, interpreters
 from dlio_torch.errors import DlioError
@@ -61,10 +62,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> Iterator[Part]:
     quick = arguments.quick
-    sizes = [int(size) for size in (arguments.sizes or ("40000" if quick else SIZES)).split(",")]
-    orders = (arguments.orders or ("shuffled" if quick else ORDERS)).split(",")
+    sizes = sizes_of(arguments, SIZES)
+    orders = chosen("--orders", arguments.orders or ("shuffled" if quick else ORDERS), ORDERS.split(","))
     every = [*ours.LAYOUTS, PEERS]
-    layouts = ours.chosen("--layouts", arguments.layouts, every) if arguments.layouts else every
+    layouts = chosen("--layouts", arguments.layouts, every) if arguments.layouts else every
     with closing(Peers(interpreters(arguments.peers_python))) as peers:
         if PEERS in layouts:
             yield from peers.missing

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from dlio_torch.data.dataset.manifest import Manifest, generated_manifests
 from dlio_torch.data.engines.assemble import assemble
 from dlio_torch.data.engines.batch_loader import BatchLoader
 from dlio_torch.data.order.planning import plan_order
-from dlio_torch.errors import ConfigError, DlioError
+from dlio_torch.errors import DlioError
 from dlio_torch.formats.core import registry
 from dlio_torch.formats.core.format import Format
 from dlio_torch.formats.hdf5.options import Hdf5Config
@@ -47,19 +47,6 @@ LOADERS: dict[str, dict[str, Any]] = {
     "ours, dataloader": {},
     "ours, dataloader, 2 workers": _WORKERS,
 }
-
-
-def chosen(option: str, text: str, names: Collection[str]) -> list[str]:
-    """The names of an option, separated by commas.
-
-    Raises:
-        ConfigError: there is no such name.
-    """
-    found = text.split(",")
-    for name in found:
-        if name not in names:
-            raise ConfigError(f"{option}={text}: there is no {name!r}", hint=f"known are {', '.join(names)}")
-    return found
 
 
 class Data:

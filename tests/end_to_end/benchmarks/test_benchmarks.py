@@ -166,6 +166,18 @@ def test_what_is_not_known_is_one_line(words, tmp_path, capsys):
     assert "; known are " in line
 
 
+@pytest.mark.parametrize("words", [
+    ["loaders", "--sizes=4k"], ["loaders", "--orders=random"], ["direct_io", "--sizes=0"],
+    ["busy_thread", "--sizes=4,6"], ["busy_thread", "--prefetch-bytes=-1"],
+])  # fmt: skip
+def test_a_value_that_is_no_good_is_one_line(words, tmp_path, capsys):
+    assert command.main([*words, "--quick", "--directory", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert words[1] in error.splitlines()[-1]
+    assert "; " in error.splitlines()[-1]
+    assert "Traceback" not in error
+
+
 def test_small_benchmarks_run_together(tmp_path, capsys):
     options = ["--quick", "--output", str(tmp_path), "--directory", str(tmp_path)]
     assert command.main(["hdf5_read", "span_cost", "busy_thread", *options]) == 0
