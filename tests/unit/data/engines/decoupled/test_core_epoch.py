@@ -21,6 +21,9 @@ from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.dataset.manifest import Manifest
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
 from dlio_torch.data.engines.decoupled.engine import DecoupledEngine
+from dlio_torch.data.engines.decoupled.shared_block_pool import SharedBlocks
+from dlio_torch.data.engines.decoupled.shared_memory import SharedMemory
+from dlio_torch.data.engines.decoupled.worker_messages import tail_bytes
 from dlio_torch.data.order.orders import BatchProducer
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.order.specification import SamplerSpec
@@ -122,6 +125,31 @@ def test_an_epoch_that_was_replaced_leaves_the_next_one_alone(made: tuple[Format
     assert list(first) == []
     assert len(list(second)) == 10
     engine.close()
+
+
+@pytest.mark.parametrize("in_worker", [False, True])
+def test_a_group_gets_its_block_when_a_thread_begins_it(
+    in_worker: bool, made: tuple[Format, Manifest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[int] = []  # addresses of memory at the time when a group is planned; 0: none yet
+    submit = ReadCore.submit
+
+    def noted(core: ReadCore, rows: int, count: int, base: int, *arguments: Any, **options: Any) -> int:
+        given.append(base)
+        return submit(core, rows, count, base, *arguments, **options)
+
+    monkeypatch.setattr(ReadCore, "submit", noted)
+    shared = SharedMemory(1)
+    options: dict[str, Any] = {}
+    if in_worker:
+        options = {"blocks": SharedBlocks(shared.region(0), 1, 8192), "tail": tail_bytes}
+    config = LoaderConfig(engine="decoupled", timeout_s=60.0, prefetch_bytes=4 * SAMPLE)
+    engine = DecoupledEngine(config, DecoupledSource(*made, NULL), sampler_of(), **options)
+    for epoch in range(2):
+        assert len(list(engine.start(epoch, 0))) == 10
+    engine.close()
+    shared.close()
+    assert given == [0] * 20
 
 
 def test_blocks_are_used_again(made: tuple[Format, Manifest]) -> None:
