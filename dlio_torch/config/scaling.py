@@ -220,7 +220,7 @@ def _steps(work: Scaler, before: Config, world_size: int) -> None:
     train = work.config.train
     if train.steps:
         _cap(work, "train.steps", limit)
-    elif limit and (work.config.dataset.path is not None or data_steps(work.config, world_size) > limit):
+    elif limit and (work.config.dataset.path is not None or _most_steps(work.config, world_size) > limit):
         work.set("train.steps", limit)
     # A published number of steps that the published data gave must not outlive data that were cut; some
     # patterns take any number of steps out of any data.
@@ -230,6 +230,19 @@ def _steps(work: Scaler, before: Config, world_size: int) -> None:
             _follow(work, "train.steps", data_steps, before, world_size)
         _follow(work, "train.eval_steps", eval_data_steps, before, world_size)
     _merge(work, "train.steps")
+
+
+def _most_steps(config: Config, world_size: int) -> int:
+    """Training steps per epoch that the data may provide: each worker of a stream has a last batch of its own."""
+    access, data, workers = config.access, config.dataset, config.loader.num_workers
+    steps = data_steps(config, world_size)
+    if access.pattern != "stream" or access.tail == "drop" or workers < 2:
+        return steps
+    if access.tail == "keep":
+        return steps + workers - 1
+    files = data.num_files if access.partition == "none" else -(-data.num_files // world_size)
+    samples = -(-files // workers) * data.samples_per_file  # of the worker that has most; all have as many steps
+    return workers * -(-samples // rank_batch(config, world_size))
 
 
 def _follow(work: Scaler, key: str, give: Callable[[Config, int], int], before: Config, world_size: int) -> None:

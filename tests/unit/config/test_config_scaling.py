@@ -18,6 +18,7 @@ from dlio_torch.config.schema import (
     ComputeConfig,
     Config,
     DatasetConfig,
+    LoaderConfig,
     ScaleConfig,
     SystemConfig,
     TrainConfig,
@@ -153,6 +154,32 @@ def test_steps_follow_the_data_where_the_data_give_fewer() -> None:
     free = TrainConfig(batch_size=10)
     assert apply(Config(train=free, dataset=data, scale=ScaleConfig(max_steps=100))).train.steps == 0
     assert apply(Config(train=free, dataset=data, scale=ScaleConfig(max_steps=99))).train.steps == 99
+
+
+@pytest.mark.parametrize(
+    ("tail", "workers", "limit", "steps"),
+    [
+        # 10 files of 7 samples: workers have 28, 21 and 21 samples, and batches of 10, so 3 steps each.
+        ("keep", 3, 8, 8),
+        ("keep", 3, 9, 0),
+        ("pad", 3, 8, 8),
+        ("pad", 3, 9, 0),
+        ("drop", 3, 7, 0),
+        ("keep", 1, 7, 0),
+        ("keep", 1, 6, 6),
+    ],
+)
+def test_the_limit_of_steps_holds_for_a_stream_with_several_workers(
+    tail: str, workers: int, limit: int, steps: int
+) -> None:
+    """Each worker ends with a batch of its own, so that there are more batches than the samples alone would give."""
+    config = Config(
+        dataset=DatasetConfig(num_files=10, samples_per_file=7),
+        train=TrainConfig(batch_size=10),
+        access=AccessConfig(pattern="stream", partition="files", tail=tail),
+        loader=LoaderConfig(num_workers=workers),
+    )
+    assert apply(replace(config, scale=ScaleConfig(max_steps=limit))).train.steps == steps
 
 
 def test_an_interval_never_becomes_zero_and_none_stays_none() -> None:
