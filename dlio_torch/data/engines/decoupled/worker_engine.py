@@ -94,8 +94,9 @@ class WorkersEngine:
         """Start the batches of ``epoch`` from ``step`` on."""
         self._stop()
         order = None if self._plan is None else round_robin(self._plan.left(epoch, step))
-        SHORT.begin(self)  # the DataLoader's threads take turns with this one
-        source = self._loaders.start(epoch, step)
+        with SHORT.during(self):  # the DataLoader's threads take turns with this one
+            source = self._loaders.start(epoch, step)
+        SHORT.begin(self)
         arrivals = Arrivals(
             self._shared, self._regions, self._groups.run, lambda: self.workers, self._timeout_s, self._limits
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import gc
 import os
 import signal
@@ -35,7 +36,7 @@ from dlio_torch.data.engines.decoupled.worker_engine import WorkersEngine
 from dlio_torch.data.engines.torch_loader.engine import DataLoaderEngine
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.order.specification import SamplerSpec
-from dlio_torch.errors import ConfigError, RunFailed
+from dlio_torch.errors import ConfigError, PreconditionError, RunFailed
 from dlio_torch.formats.core.batch import Batch
 from dlio_torch.formats.core.format import Format
 from dlio_torch.iotrace.events.event_table import read_events
@@ -162,6 +163,21 @@ def test_the_interval_is_short_while_workers_are_asked_for_an_epoch(
     loader.close()
     assert len(seen) == 2
     assert max(seen) < before
+
+
+def test_the_interval_is_restored_where_workers_cannot_be_started(
+    made: tuple[Format, Manifest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(self: DataLoaderEngine, epoch: int, step: int) -> Any:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    before = sys.getswitchinterval()
+    monkeypatch.setattr(DataLoaderEngine, "start", start)
+    loader = decoupled(*made, sampler_of(), num_workers=1, **STAY)
+    with pytest.raises(PreconditionError):
+        next(loader.epoch(0))
+    assert sys.getswitchinterval() == pytest.approx(before)
+    loader.close()
 
 
 def test_any_order_brings_every_batch_once(made: tuple[Format, Manifest]) -> None:
