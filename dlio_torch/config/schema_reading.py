@@ -156,10 +156,12 @@ class LoaderConfig:
     )
     prefetch_batches: int = opt(1, "batches that the reader threads prefetch", minimum=1, maximum=MOST_THREADS)
     prefetch_bytes: int = opt(
-        25165824,
-        "engine=decoupled: size of the prefetch window of a rank, at least one batch; workers share it evenly",
+        0,
+        "engine=decoupled: size of the prefetch window of a rank, at least one batch; workers share it evenly; 0: "
+        "three quarters of the processor's last-level cache, at least 16 MiB, or 24 MiB if the system does not show "
+        "the cache",
         unit="B",
-        minimum=1,
+        minimum=0,
     )
     transfer_size: int = opt(
         1048576,

@@ -101,6 +101,14 @@ def cpu_model(proc: Path = PROC) -> str | None:
     return next((value.strip() for name, _, value in lines if name.strip() in _FIELDS and value.strip()), None)
 
 
+def last_level_cache(sys: Path = SYS, proc: Path = PROC) -> int | None:
+    """Bytes of the last cache before memory that a CPU of this process has; ``None`` if the kernel shows none."""
+    for cpu in allowed_cpus(proc)[:1]:
+        caches = [cache for cache in _caches([cpu], sys) if cache.kind != "Instruction"]
+        return caches[-1].size_bytes if caches else None
+    return None
+
+
 def _packages(online: Sequence[int], sys: Path) -> tuple[int | None, int | None]:
     """Number of sockets and of cores that are switched on; ``None`` if the kernel does not show them."""
     folders = [sys / f"devices/system/cpu/cpu{cpu}/topology" for cpu in online]

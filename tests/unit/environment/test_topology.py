@@ -16,6 +16,7 @@ from dlio_torch.environment.nvidia_smi import GpuQueryFailed, MigInstance, mig_i
 from dlio_torch.environment.topology.gpu_devices import gpu_node, gpus
 from dlio_torch.environment.topology.node_topology import Topology, describe_topology
 from dlio_torch.environment.topology.numa import cpu_places, cpu_sets, numa_nodes
+from dlio_torch.environment.topology.processors import last_level_cache
 from dlio_torch.environment.topology.visible_gpus import VisibleGpu, visible_gpus
 
 GIB = 1 << 30
@@ -98,6 +99,8 @@ def test_a_node_of_two_sockets_with_eight_gpus(large: Path) -> None:
     cpus = topology.processors
     assert (cpus.sockets, cpus.cores, cpus.threads, cpus.usable) == (2, 8, 16, 16)
     assert [(cache.level, cache.size_bytes, cache.count) for cache in cpus.caches] == [(3, 32 << 20, 2)]
+    assert last_level_cache(large / "sys", large / "proc") == 32 << 20
+    assert last_level_cache(large / "none", large / "proc") is None
     assert [(node.cpus, node.distances) for node in topology.numa_nodes] == [
         ((0, 1, 2, 3, 8, 9, 10, 11), (10, 21)),
         ((4, 5, 6, 7, 12, 13, 14, 15), (21, 10)),

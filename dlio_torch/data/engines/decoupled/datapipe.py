@@ -39,7 +39,7 @@ class ExtentReader(IterDataPipe[Fetched]):
     """DataPipe that reads batches by extents: ``BatchIndices(batches).read_extents(source, config)``.
 
     The batches of an iteration are taken from the pipe before, all at once; they are read by the threads of this
-    process, ``config.prefetch_bytes`` ahead.
+    process, one prefetch window ahead.
 
     Args:
         batches: lists of sample numbers.

@@ -26,6 +26,7 @@ from dlio_torch.data.engines.decoupled.group_plan import Planner, ReadPlan
 from dlio_torch.data.engines.decoupled.group_reader import Reading
 from dlio_torch.data.engines.decoupled.lane_batches import LaneGroups
 from dlio_torch.data.engines.decoupled.open_files import Files
+from dlio_torch.data.engines.decoupled.prefetch_window import with_window
 from dlio_torch.data.engines.decoupled.reading_io import open_reading_mover, ring_depth
 from dlio_torch.data.engines.decoupled.shared_block_pool import SharedBlocks
 from dlio_torch.data.engines.decoupled.streams import KeptGroups, PlannedBatches
@@ -98,7 +99,7 @@ class DecoupledEngine:
         tail: Callable[[ReadPlan], int] = no_tail,
     ) -> None:
         self._placement = placement
-        self._config = config
+        self._config = config = with_window(config)
         self._source = source
         self._sampler = sampler
         self._share = share

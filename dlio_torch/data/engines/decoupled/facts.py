@@ -32,7 +32,9 @@ _UNUSED = (
 )
 _TRANSFERS = ("256KiB", "1MiB", "4MiB")
 _DEPTHS = (8, 32, 128)
-_BYTES_AHEAD = ("4MiB", "24MiB", "64MiB")
+_BYTES_AHEAD = ("4MiB", "64MiB")
+_OF_THE_CACHE = "0B"
+"""Size of the prefetch window that follows the processor's cache."""
 
 
 class DecoupledFacts(EngineFacts):
@@ -48,8 +50,10 @@ class DecoupledFacts(EngineFacts):
     own_options: ClassVar[tuple[str, ...]] = ("prefetch_bytes", "transfer_size", "io", "queue_depth", "read_to")
 
     def demand(self, loader: LoaderConfig) -> Demand:
-        keys = ("loader.prefetch_bytes",)
-        return Demand(loader.num_workers, loader.read_threads or THREADS, 0, loader.prefetch_bytes, keys)
+        from dlio_torch.data.engines.decoupled.prefetch_window import with_window
+
+        keys, window = ("loader.prefetch_bytes",), with_window(loader).prefetch_bytes
+        return Demand(loader.num_workers, loader.read_threads or THREADS, 0, window, keys)
 
     def check(self, config: Config, fail: Fail) -> None:
         from dlio_torch.formats.core.registry import facts
@@ -98,7 +102,7 @@ class DecoupledFacts(EngineFacts):
         axes: list[Axis] = [
             ("loader.read_threads", tuple(map(str, sorted(threads)))),
             ("loader.transfer_size", sizes(_TRANSFERS, loader.transfer_size)),
-            ("loader.prefetch_bytes", sizes(_BYTES_AHEAD, loader.prefetch_bytes)),
+            ("loader.prefetch_bytes", (_OF_THE_CACHE, *sizes(_BYTES_AHEAD, loader.prefetch_bytes))),
         ]
         if loader.io == "io_uring":
             axes.append(("loader.queue_depth", tuple(map(str, sorted({*_DEPTHS, loader.queue_depth})))))

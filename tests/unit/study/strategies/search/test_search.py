@@ -63,7 +63,7 @@ def asked(*arguments: str) -> tuple[SearchRequest, SearchSpace]:
 def test_the_decoupled_engine_is_searched_by_its_own_options() -> None:
     space = spaces("loader=decoupled", "loader.transfer_size=2MiB")
     axes = {axis.key: axis.values for axis in space.study.axes}
-    assert axes == {"loader.read_threads": ("1", "2", "4"), "loader.prefetch_bytes": ("4MiB", "24MiB", "64MiB")}
+    assert axes == {"loader.read_threads": ("1", "2", "4"), "loader.prefetch_bytes": ("0B", "4MiB", "64MiB")}
     assert len(space.points) == 9
     assert {one.composed.config.loader.engine for one in space.points} == {"decoupled"}
     assert {cost.readers for cost in space.costs} == {1, 2, 4}
