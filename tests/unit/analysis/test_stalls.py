@@ -217,7 +217,12 @@ def test_samples_in_memory_cost_no_reading(tmp_path: Path) -> None:
 
 def test_compressed_data_are_decoded(tmp_path: Path) -> None:
     large = ("dataset=hdf5_gzip", "dataset.fields.0.shape=[256,512]", "train.batch_size=8", "train.steps=4")
-    assert cause(run(tmp_path, *large, "dataset.num_files=1", "dataset.samples_per_file=32")) == "decode"
+    recording = run(tmp_path, *large, "dataset.num_files=1", "dataset.samples_per_file=32")
+    parts(recording)
+    found = summary(attribute(recording))["parts"]
+    # Waits for a core are the machine's; they may be longer than any work.
+    work = {part: found[part] or 0.0 for part in ("device", "page_cache", "decode", "read", "preprocess", "collate")}
+    assert max(work, key=work.__getitem__) == "decode"
 
 
 def test_data_that_left_the_page_cache_come_from_the_device(tmp_path: Path) -> None:
