@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -37,22 +37,22 @@ def order_of_reads(training: RecordedTraining, data: DataFit) -> Iterator[Findin
         if ranks > 1:
             yield Finding("access.partition", "batches", f"the samples of {ranks} ranks take turns", "likely")
         return
-    first = reads.samples[reads.ranks == reads.ranks.min()][: len(reads.rows)]
+    mine = reads.samples[reads.ranks == reads.ranks.min()]
     folders = data.findings.value("dataset.num_files", 1)
-    yield from _repeated_order(first, len(reads.rows) // folders, folders)
+    yield from _repeated_order(np.array_split(mine, reads.passes), len(reads.rows) // folders, folders)
     if ranks > 1 and folders in (1, len(reads.rows)):  # else files are dealt
         yield _partition_of_repeats(reads, ranks)
 
 
-def _repeated_order(samples: npt.NDArray[np.int64], per_file: int, folders: int) -> Iterator[Finding]:
+def _repeated_order(passes: Sequence[npt.NDArray[np.int64]], per_file: int, folders: int) -> Iterator[Finding]:
     """Order of samples that several epochs read: ascending, files in random order, or random."""
-    steps = np.diff(samples)
-    if (steps == 1).all():
+    steps = [np.diff(samples) for samples in passes]
+    if all((each == 1).all() for each in steps):  # in one epoch that may be chance
         yield Finding("access.pattern", "samples", "each epoch reads the files in their order", "likely")
         yield Finding("access.order", "sequential", "each epoch reads the files in their order", "likely")
         return
-    inside = samples[1:] % per_file != 0
-    if folders > 1 and per_file > 1 and (steps[inside] == 1).all():
+    inside = [each[samples[1:] % per_file != 0] for each, samples in zip(steps, passes, strict=True)]
+    if folders > 1 and per_file > 1 and all((each == 1).all() for each in inside):
         yield Finding("access.pattern", "stream", "each file is read from its start to its end", "likely")
         yield Finding("access.order", "shuffled", "each epoch reads the files in another order", "likely")
         yield Finding("access.partition", "files", "a file is read by one rank in an epoch", "likely")
