@@ -105,8 +105,20 @@ def become(request: dict[str, Any]) -> None:
     for name in ("numpy.random", "torch"):  # a process seeds its generators by chance; a fork only Python's own
         if name in sys.modules:
             sys.modules[name].seed()
+    _skip_destructors()
     os.write(started, b"1")
     os.close(started)
+
+
+def _skip_destructors() -> None:
+    """Let the process end without the C++ destructors of the packages, which write to much of the memory that it
+    shares with the server.  The end of the interpreter, and destructors of what the program loads, are as ever.
+
+    ``exit`` calls the last handler first: those of the program, ``fflush``, and ``_exit`` with the exit code.
+    """
+    library = ctypes.CDLL(None)
+    library.on_exit(library._exit, None)
+    library.__cxa_atexit(library.fflush, None, None)
 
 
 def _place(given: list[int], numbers: list[int], kept: int) -> int:
