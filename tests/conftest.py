@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import bytecode
 import forked_programs
 import optional_parts
 import pytest
@@ -34,7 +35,11 @@ def pytest_configure(config: pytest.Config) -> None:
         parts = optional_parts.chosen(config.getoption("without"))
     except ValueError as error:
         raise pytest.UsageError(str(error)) from None
-    if parts and not hasattr(config, "workerinput"):  # workers inherit the environment
+    is_worker = hasattr(config, "workerinput")
+    if not is_worker:
+        repository = Path(__file__).parents[1]
+        bytecode.compile_packages([repository / "dlio_torch", repository / "benchmarks"])
+    if parts and not is_worker:  # workers inherit the environment
         links = tempfile.TemporaryDirectory()
         config.add_cleanup(links.cleanup)
         optional_parts.hide(parts, Path(links.name))

@@ -16,7 +16,8 @@ from dlio_torch.commands.command_line import FLAGS
 from dlio_torch.commands.verbs import VERBS
 
 DRY = ("sweep", "tune", "headspace", "node")  # they take minutes: their plans are made
-ELSEWHERE = ("doctor", "predict", "run", "generate", "compare", "import-dlio", "trace")  # pages of docs/ have the same
+ELSEWHERE = ("predict", "run", "generate", "compare", "import-dlio", "trace", "doctor")
+"""Pages of docs/ have the same, the last one is that of unit/test_doctor.py."""
 PROGRAM = """
 import numpy, torch
 class Arrays(torch.utils.data.Dataset):

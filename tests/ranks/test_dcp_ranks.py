@@ -40,7 +40,10 @@ class Recorded:
         frame = read_events(self.events).frame.sort_values("start_ns")
         files: dict[str, list[tuple[str, int]]] = {}
         for file, op, size in zip(frame["file"], frame["op"], frame["bytes"], strict=True):
-            files.setdefault(str(Path(str(file)).relative_to(self.folder)), []).append((str(op), int(size)))
+            of_file = files.setdefault(str(Path(str(file)).relative_to(self.folder)), [])
+            # A rank makes a folder again where the other one has not made its parent yet.
+            if op != "mkdir" or (op, size) not in of_file:
+                of_file.append((str(op), int(size)))
         return files
 
 

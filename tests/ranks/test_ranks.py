@@ -44,8 +44,9 @@ sys.exit(main([word for word in sys.argv[1:] if word.partition("=")[0] not in ke
 
 
 def run(kind: Kind, world_size: int, folder: Path, *arguments: str, on_rank_1: str = "") -> list[Ended]:
+    program = ["-c", PROGRAM] if on_rank_1 else ["-m", "dlio_torch"]
     environ = {"ON_RANK_1": on_rank_1}
-    ended = run_ranks(kind, world_size, ["-c", PROGRAM, *arguments], cwd=folder, env=environ, timeout_s=90)
+    ended = run_ranks(kind, world_size, [*program, *arguments], cwd=folder, env=environ, timeout_s=90)
     assert all(rank.running == () for rank in ended)
     return ended
 

@@ -1,4 +1,4 @@
-"""Server process that forks the programs of tests: ``python -m dlio_torch`` with torch already imported.
+"""Server process that forks the programs of tests, with torch already imported: ``python -m dlio_torch``, or a script.
 
 Run by :mod:`forked_programs` as a child of the test process.  The server imports packages and nothing of dlio_torch,
 so that a program runs its own imports of dlio_torch, and forks only while it has a single thread.
@@ -9,6 +9,7 @@ of orphans for that moment.  So the test process waits for the program, and send
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import ctypes
 import gc
@@ -20,6 +21,7 @@ import resource
 import runpy
 import socket
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -99,14 +101,28 @@ def become(request: dict[str, Any]) -> None:
     os.environ.update(request["env"])
     _show(request["command"])
     sys.orig_argv = request["command"]
-    sys.argv = ["-m", *request["command"][3:]]
-    sys.path[0] = os.getcwd()
+    arguments = request["command"][1:]
+    is_module = arguments[0] == "-m"
+    sys.argv = ["-m", *arguments[2:]] if is_module else arguments
+    sys.path[0] = os.getcwd() if is_module else os.path.dirname(arguments[0])
     _open_streams()
     for name in ("numpy.random", "torch"):  # a process seeds its generators by chance; a fork only Python's own
         if name in sys.modules:
             sys.modules[name].seed()
+    _skip_destructors()
     os.write(started, b"1")
     os.close(started)
+
+
+def _skip_destructors() -> None:
+    """Let the process end without the C++ destructors of the packages, which write to much of the memory that it
+    shares with the server.  The end of the interpreter, and destructors of what the program loads, are as ever.
+
+    ``exit`` calls the last handler first: those of the program, ``fflush``, and ``_exit`` with the exit code.
+    """
+    library = ctypes.CDLL(None)
+    library.on_exit(library._exit, None)
+    library.__cxa_atexit(library.fflush, None, None)
 
 
 def _place(given: list[int], numbers: list[int], kept: int) -> int:
@@ -146,8 +162,19 @@ def _open_streams() -> None:
         setattr(sys, f"__{name}__", stream)
 
 
+def run_script(path: str) -> None:
+    """Run a script as the interpreter does, in a new module ``__main__``."""
+    main = types.ModuleType("__main__")
+    main.__dict__.update(__file__=path, __builtins__=builtins)
+    sys.modules["__main__"] = main
+    exec(compile(Path(path).read_bytes(), path, "exec"), main.__dict__)
+
+
 if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as _end:
         _request = serve(_end)
     become(_request)
-    runpy.run_module("dlio_torch", run_name="__main__", alter_sys=True)
+    if sys.argv[0] == "-m":
+        runpy.run_module("dlio_torch", run_name="__main__", alter_sys=True)
+    else:
+        run_script(sys.argv[0])

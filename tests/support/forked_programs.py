@@ -1,4 +1,4 @@
-"""Starts ``python -m dlio_torch`` in tests by a fork of a server process that has imported torch.
+"""Starts ``python -m dlio_torch``, and scripts of ranks, by a fork of a server process that has imported torch.
 
 Most of the processor time of a short run is imports of packages.  Here a program that a test starts by
 :class:`subprocess.Popen` is a fork of :mod:`fork_server`: a process of its own, a child of the test process, with the
@@ -28,6 +28,8 @@ from typing import Any
 import fork_server
 
 _PROGRAM = [sys.executable, "-m", "dlio_torch"]
+_SCRIPTS = {str(Path(__file__).with_name(name)) for name in ("dcp_program.py", "dist_program.py", "trouble.py")}
+"""Scripts of :mod:`ranks` that start as well by a fork; others look at their own start, or at their memory."""
 # Variables that the interpreter or a package reads when it starts or is imported.
 _EARLY = (
     "PYTHON", "LD_", "OMP_", "MKL_", "OPENBLAS", "KMP_", "TORCH_", "PYTORCH_", "CUDA_", "HDF5_", "NUMEXPR", "NPY_",
@@ -125,7 +127,8 @@ def _server_for(given: Mapping[str, Any]) -> _Server | None:
     args = given["args"]
     if _pause.is_set() or os.getpid() != _owner:  # a fork of the test process, which shares its connections
         return None
-    plain = isinstance(args, list | tuple) and [os.fsdecode(word) for word in args[:3]] == _PROGRAM
+    words = [os.fsdecode(word) for word in args[:3]] if isinstance(args, list | tuple) else []
+    plain = words == _PROGRAM or (words[:1] == _PROGRAM[:1] and words[1:2] and words[1] in _SCRIPTS)
     special = [given[name] for name in ("executable", "preexec_fn", "shell", "gid", "gids", "uid")]
     if not plain or any(value not in (None, False) for value in special):
         return None

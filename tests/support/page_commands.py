@@ -32,7 +32,7 @@ def run_blocks(commands: Sequence[str], folder: Path, timeout_s: float) -> subpr
     with tempfile.TemporaryDirectory() as empty, folder_of_commands(Path(empty), path) as first:
         environ["PATH"] = os.pathsep.join([str(first), path])
         done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", "\n".join(commands)],
+            ["bash", "-euo", "pipefail", "-c", "\n".join([*commands, ":"])],  # bash does not become the last command
             cwd=folder, env=environ, capture_output=True, text=True, timeout=timeout_s, check=False,
         )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -6,6 +6,7 @@ import itertools
 import math
 import os
 import random
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -134,9 +135,11 @@ def test_damage_is_told_in_one_line(layout: str, tmp_path: Path) -> None:
     fmt, manifest = data_of(tmp_path, layout)
     rng = random.Random(4)
     told = 0
+    of_suffix: Counter[str] = Counter()
     for path in fmt.files(manifest.path(0)):
         sound = path.read_bytes()
-        for _ in range(25):
+        of_suffix[path.suffix] += 1
+        for _ in range(25 if of_suffix[path.suffix] <= 2 else 5):  # chunks, and images of a folder, are alike
             bad = bytearray(sound)
             at = rng.randrange(min(len(bad), 3000))
             bad[at] ^= 1 << rng.randrange(8)
