@@ -16,8 +16,7 @@ from dlio_torch.commands.command_line import FLAGS
 from dlio_torch.commands.verbs import VERBS
 
 DRY = ("sweep", "tune", "headspace", "node")  # they take minutes: their plans are made
-ELSEWHERE = ("predict", "run", "generate", "compare", "import-dlio", "trace", "doctor")
-"""Pages of docs/ have the same, the last one is that of unit/test_doctor.py."""
+ELSEWHERE = ("doctor", "predict", "run", "generate", "compare", "import-dlio", "trace")  # pages of docs/ have the same
 PROGRAM = """
 import numpy, torch
 class Arrays(torch.utils.data.Dataset):

@@ -41,8 +41,9 @@ class Recorded:
         files: dict[str, list[tuple[str, int]]] = {}
         for file, op, size in zip(frame["file"], frame["op"], frame["bytes"], strict=True):
             of_file = files.setdefault(str(Path(str(file)).relative_to(self.folder)), [])
-            # A rank makes a folder again where the other one has not made its parent yet.
-            if op != "mkdir" or (op, size) not in of_file:
+            if (
+                op != "mkdir" or (op, size) not in of_file
+            ):  # it is tried again if the other rank has not made its parent
                 of_file.append((str(op), int(size)))
         return files
 
