@@ -22,14 +22,11 @@ OWN_TESTS = {
     "record_and_fit.md": "end_to_end/test_record_and_fit_page.py",
 }
 """Pages whose commands need data, or whose output has a test of its own."""
-MEASURED = "python -m dlio_torch doctor\n"
-"""Six self-tests, which take most of a minute; unit/test_doctor.py measures a shorter one on one rank and on two."""
 COMMANDS = [
     (page, block)
     for page in DOCS
     if page.name not in OWN_TESTS
     for block in blocks(page.read_text(encoding="utf-8"))
-    if block != MEASURED
 ]  # fmt: skip
 SHOWN = re.compile(r"```sh\n([^`]*)```\n\n```text\n(.*?)```", re.DOTALL)
 """A block of commands, and the output that follows it."""
@@ -56,10 +53,6 @@ def test_commands_work(page: Path, block: str, tmp_path: Path) -> None:
     shown = dict(SHOWN.findall(page.read_text(encoding="utf-8")))
     if block in shown:
         same_shape(shown[block], done.stdout)
-
-
-def test_the_page_has_the_command_that_another_test_runs() -> None:
-    assert MEASURED in blocks((REPO / "docs/command_line.md").read_text(encoding="utf-8"))
 
 
 def test_the_output_of_a_run_is_shown() -> None:
