@@ -41,9 +41,8 @@ class Recorded:
         files: dict[str, list[tuple[str, int]]] = {}
         for file, op, size in zip(frame["file"], frame["op"], frame["bytes"], strict=True):
             of_file = files.setdefault(str(Path(str(file)).relative_to(self.folder)), [])
-            if (
-                op != "mkdir" or (op, size) not in of_file
-            ):  # it is tried again if the other rank has not made its parent
+            # A folder is made again where the other rank has not made its parent yet.
+            if op != "mkdir" or (op, size) not in of_file:
                 of_file.append((str(op), int(size)))
         return files
 
