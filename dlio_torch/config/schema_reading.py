@@ -158,8 +158,8 @@ class LoaderConfig:
     prefetch_bytes: int = opt(
         0,
         "engine=decoupled: size of the prefetch window of a rank, at least one batch; workers share it evenly; 0: "
-        "three quarters of the processor's last-level cache, at least 16 MiB, or 24 MiB if the system does not show "
-        "the cache",
+        "three quarters of the processor's last-level cache, at least 16 MiB and 2 batches of each worker, or 24 MiB "
+        "if the system does not show the cache",
         unit="B",
         minimum=0,
     )

@@ -27,6 +27,7 @@ class Demand:
         batches_ahead: batches that are read ahead of the trainer; 0 where bytes are counted.
         bytes_ahead: bytes of batches that are read ahead; ``None``: batches are counted.
         memory_keys: options that decide how much memory batches take.
+        least_of_worker: batches that each worker may read ahead, however large they are, where bytes are counted.
     """
 
     workers: int
@@ -34,6 +35,7 @@ class Demand:
     batches_ahead: int
     bytes_ahead: int | None
     memory_keys: tuple[str, ...]
+    least_of_worker: int = 1
 
     @property
     def readers(self) -> int:
@@ -46,15 +48,15 @@ class Demand:
         return self.workers + (self.workers or 1) * self.threads
 
     def window(self, batch_bytes: float) -> int:
-        """Number of batches that are read ahead of the trainer; workers share bytes evenly, each has room for a batch.
+        """Number of batches that are read ahead of the trainer; workers share bytes evenly.
 
         Args:
             batch_bytes: bytes of one batch; 0: not known.
         """
         if self.bytes_ahead is None or not batch_bytes:
             return self.batches_ahead
-        shares = max(1, self.workers)
-        return shares * max(1, int(self.bytes_ahead // shares / batch_bytes))
+        shares, least = max(1, self.workers), self.least_of_worker if self.workers else 1
+        return shares * max(least, int(self.bytes_ahead // shares / batch_bytes))
 
     def held_bytes(self, batch_bytes: float, batches: int | None = None) -> float:
         """Bytes of batches that a rank holds at once: prefetched batches and the batch in training.
@@ -64,7 +66,7 @@ class Demand:
             batches: batches that there are at the most; ``None``: no limit.
         """
         if self.bytes_ahead is not None:
-            return self.bytes_ahead + batch_bytes
+            return max(self.bytes_ahead, self.workers * self.least_of_worker * batch_bytes) + batch_bytes
         ahead = self.batches_ahead if batches is None else min(self.batches_ahead, batches)
         return (ahead + 1) * batch_bytes
 

@@ -26,7 +26,7 @@ from dlio_torch.data.engines.decoupled.group_plan import Planner, ReadPlan
 from dlio_torch.data.engines.decoupled.group_reader import Reading
 from dlio_torch.data.engines.decoupled.lane_batches import LaneGroups
 from dlio_torch.data.engines.decoupled.open_files import Files
-from dlio_torch.data.engines.decoupled.prefetch_window import with_window
+from dlio_torch.data.engines.decoupled.prefetch_window import window_of
 from dlio_torch.data.engines.decoupled.reading_io import open_reading_mover, ring_depth
 from dlio_torch.data.engines.decoupled.shared_block_pool import SharedBlocks
 from dlio_torch.data.engines.decoupled.streams import KeptGroups, PlannedBatches
@@ -99,13 +99,14 @@ class DecoupledEngine:
         tail: Callable[[ReadPlan], int] = no_tail,
     ) -> None:
         self._placement = placement
-        self._config = config = with_window(config)
+        self._config = config
         self._source = source
         self._sampler = sampler
         self._share = share
         if isinstance(sampler, PipePlan) and sampler.parts != share[1]:
             raise ValueError(f"the plan has {sampler.parts} parts, but {share[1]} workers share the batches")
-        self._batch_bytes = _batch_bytes(source.fmt, sampler)
+        self._batch_bytes = mean_batch_bytes(source.fmt, sampler)
+        self._window = window_of(config, self._batch_bytes)
         self._threads = config.read_threads or THREADS
         self._depth = ring_depth(config)
         request = min(config.transfer_size, self._batch_bytes / sampler.batch_size)
@@ -129,9 +130,7 @@ class DecoupledEngine:
             self.blocks, self._reading = self._to_device(mover, limit)
         else:
             self._array = host_array
-            self.blocks = blocks or Blocks(
-                self._threads + 2, config.prefetch_bytes, pinned=config.pin_memory, direct=direct
-            )
+            self.blocks = blocks or Blocks(self._threads + 2, self._window, pinned=config.pin_memory, direct=direct)
             self._reading = Reading(mover, config.transfer_size, self._threads, source.recorder)
         self._epoch: Epoch | CoreEpoch | None = None
 
@@ -162,18 +161,18 @@ class DecoupledEngine:
         config, size = self._config, self._batch_bytes
         each = 1
         if self._source.preprocess is None:  # else the trainer would wait for the CPU work on batches behind
-            each = max(1, int(min(self._group_bytes, config.prefetch_bytes // (self._threads + 1)) // size))
+            each = max(1, int(min(self._group_bytes, self._window // (self._threads + 1)) // size))
         groups = self._groups(epoch, step, each, size)
         jobs = self._jobs(groups)
         if jobs is not None:
             room = self._room()
             most = None if room is None else max(1, room // len(groups.steps(0)))
-            self._epoch = CoreEpoch(groups, jobs, limit=config.prefetch_bytes, in_order=config.in_order, most=most)
+            self._epoch = CoreEpoch(groups, jobs, limit=self._window, in_order=config.in_order, most=most)
             return self._epoch
         self._epoch = Epoch(
             groups,
             threads=self._threads,
-            limit=config.prefetch_bytes,
+            limit=self._window,
             in_order=config.in_order,
             timeout_s=config.timeout_s,
         )
@@ -219,7 +218,7 @@ class DecoupledEngine:
             self._warm = SharedWarmBlocks(core, blocks, size)
             return
         # Those that are read ahead, the one that the trainer has, and the one that it drops when it has the next.
-        most = max(self._threads, self._config.prefetch_bytes // size) + 2
+        most = max(self._threads, self._window // size) + 2
         self._warm = PrivateWarmBlocks(core, blocks, size, most)
 
     def _groups(self, epoch: int, step: int, each: int, size: float) -> BatchGroups:
@@ -234,7 +233,7 @@ class DecoupledEngine:
         room = self._room()
         if room is not None:
             each = min(each, max(1, room // (self._threads + 1)))
-        hinted = max(1, min(_HINTED, int(self._config.prefetch_bytes // (each * size))))
+        hinted = max(1, min(_HINTED, int(self._window // (each * size))))
         if room is not None:
             hinted = max(1, min(hinted, room // each - self._threads))
         if not isinstance(plan, PipePlan):
@@ -244,7 +243,7 @@ class DecoupledEngine:
         part, done = plan.positions(epoch, step)[share]
         spec = GroupSpec(steps, each, size)
         if isinstance(plan, LanesPlan):
-            threads, limit = self._threads, self._config.prefetch_bytes
+            threads, limit = self._threads, self._window
             return LaneGroups(source, spec, plan, (part, done), threads, limit, tools)
         if isinstance(plan, StreamPlan) and plan.keeps:
             return KeptGroups(source, spec, plan.part_entries(epoch, part, done), tools)
@@ -287,7 +286,7 @@ class DecoupledEngine:
         self._epoch = None
 
 
-def _batch_bytes(fmt: Format, sampler: Sampler | PipePlan) -> float:
+def mean_batch_bytes(fmt: Format, sampler: Sampler | PipePlan) -> float:
     """Mean bytes of a batch, at least 1."""
     if isinstance(sampler, LanesPlan):
         each: float = sum(math.prod(spec.shape) * spec.dtype.itemsize for spec in sampler.cut(fmt.specs()))

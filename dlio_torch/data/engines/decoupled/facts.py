@@ -50,10 +50,11 @@ class DecoupledFacts(EngineFacts):
     own_options: ClassVar[tuple[str, ...]] = ("prefetch_bytes", "transfer_size", "io", "queue_depth", "read_to")
 
     def demand(self, loader: LoaderConfig) -> Demand:
-        from dlio_torch.data.engines.decoupled.prefetch_window import with_window
+        from dlio_torch.data.engines.decoupled.prefetch_window import BATCHES, window_of_machine
 
-        keys, window = ("loader.prefetch_bytes",), with_window(loader).prefetch_bytes
-        return Demand(loader.num_workers, loader.read_threads or THREADS, 0, window, keys)
+        window, least = loader.prefetch_bytes or window_of_machine(), 1 if loader.prefetch_bytes else BATCHES
+        keys = ("loader.prefetch_bytes",)
+        return Demand(loader.num_workers, loader.read_threads or THREADS, 0, window, keys, least)
 
     def check(self, config: Config, fail: Fail) -> None:
         from dlio_torch.formats.core.registry import facts

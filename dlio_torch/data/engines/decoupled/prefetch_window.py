@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
 from functools import cache
 
 from dlio_torch.config.schema import LoaderConfig
@@ -10,11 +10,22 @@ from dlio_torch.environment.topology.processors import last_level_cache
 
 _LEAST = 16 << 20  # several batches: a smaller window would leave reader threads without work
 _UNKNOWN = 24 << 20
+BATCHES = 2
+"""Batches of each worker for which there is room: it makes one while the other waits for its turn."""
 
 
-def with_window(config: LoaderConfig) -> LoaderConfig:
-    """The options with the size of the window in bytes, where ``prefetch_bytes`` leaves it to the engine."""
-    return config if config.prefetch_bytes else replace(config, prefetch_bytes=window_of_machine())
+def window_of(config: LoaderConfig, batch_bytes: float) -> int:
+    """Bytes that the reader threads of a process may be ahead of the trainer: of a rank, or of each of its workers.
+
+    Args:
+        config: the options of ``loader``.
+        batch_bytes: bytes of a batch.
+    """
+    shares = max(1, config.num_workers)
+    if config.prefetch_bytes:
+        return max(1, config.prefetch_bytes // shares)
+    least = BATCHES * math.ceil(batch_bytes) if config.num_workers else 0
+    return max(window_of_machine() // shares, least)
 
 
 @cache

@@ -22,7 +22,6 @@ from dlio_torch import native
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.dataset.fetched import Fetched
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
-from dlio_torch.data.engines.decoupled.prefetch_window import with_window
 from dlio_torch.data.engines.decoupled.reading_io import open_reading_mover
 from dlio_torch.data.engines.decoupled.shared_memory import SharedMemory
 from dlio_torch.data.engines.decoupled.switch_interval import SHORT
@@ -57,7 +56,6 @@ class WorkersEngine:
         limits: WorkerLimits | None = None,
         placement: Placement = UNPLACED,
     ) -> None:
-        config = with_window(config)
         self._limits = limits = limits or worker_limits(config)
         self._plan = sampler if isinstance(sampler, PipePlan) and config.in_order else None
         # Compiled, where it must be, before all workers want it.

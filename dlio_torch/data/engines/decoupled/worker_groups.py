@@ -16,10 +16,11 @@ from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.dataset.fetched import Fetched
 from dlio_torch.data.engines.decoupled.batch_groups import DecoupledSource
 from dlio_torch.data.engines.decoupled.core_epoch import CoreEpoch, FilledGroup
-from dlio_torch.data.engines.decoupled.engine import DecoupledEngine
+from dlio_torch.data.engines.decoupled.engine import DecoupledEngine, mean_batch_bytes
 from dlio_torch.data.engines.decoupled.epoch import Epoch
 from dlio_torch.data.engines.decoupled.event_descriptors import clear_event
 from dlio_torch.data.engines.decoupled.facts import THREADS
+from dlio_torch.data.engines.decoupled.prefetch_window import window_of
 from dlio_torch.data.engines.decoupled.shared_block_pool import SharedBlocks
 from dlio_torch.data.engines.decoupled.shared_memory import SharedMemory
 from dlio_torch.data.engines.decoupled.transfer import Sent, send
@@ -91,12 +92,13 @@ class _WorkerReaders:
         info = get_worker_info()
         assert info is not None
         self._number, count = info.id, info.num_workers
-        share = replace(config, prefetch_bytes=max(1, config.prefetch_bytes // count), timeout_s=0.0)
+        share = replace(config, timeout_s=0.0)
+        window = window_of(share, mean_batch_bytes(source.fmt, sampler))
         self._shared = shared
         self._region = shared.region(self._number)
         self._poll = select.poll()
         self._poll.register(shared.event(self._number), select.POLLIN)
-        self._blocks = SharedBlocks(self._region, (share.read_threads or THREADS) + 2, share.prefetch_bytes)
+        self._blocks = SharedBlocks(self._region, (share.read_threads or THREADS) + 2, window)
         self._engine = DecoupledEngine(
             share, source, sampler, blocks=self._blocks, share=(self._number, count), tail=tail_bytes
         )
