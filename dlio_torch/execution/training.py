@@ -16,8 +16,10 @@ from dlio_torch.compute.calibrate import Calibration
 from dlio_torch.compute.emulate import make_emulator
 from dlio_torch.data.dataset.verification import check_counts
 from dlio_torch.data.engines.assemble import Loaders, assemble
+from dlio_torch.data.engines.decoupled.engine import mean_batch_bytes
 from dlio_torch.data.engines.decoupled.reading_io import effective_io
 from dlio_torch.data.engines.registry import facts
+from dlio_torch.data.order.held_plan import fetched_by
 from dlio_torch.data.order.pipe_plan import Plan
 from dlio_torch.data.workers.placement import place_trainer
 from dlio_torch.execution.cleanup import Cleanup
@@ -94,7 +96,9 @@ def train_rank(
         mpi_io = asdict(planned.mpi_ranks.figures)
     staged = data.stager.done if data.stager is not None else []
     reads = facts(config.loader.engine).reads_ranges and config.loader.replay != "batches"
-    loader_io = effective_io(config.loader) if reads else None
+    loader_io = None
+    if reads:
+        loader_io = effective_io(config.loader, mean_batch_bytes(context.format, fetched_by(planned.order.train)))
     return RankResult(
         result, loaders.load_s, loaders.load_bytes, load_io, emulator.describe(), mpi_io, staged, loader_io
     )

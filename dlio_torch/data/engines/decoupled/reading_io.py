@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dlio_torch.config.schema import LoaderConfig
+from dlio_torch.data.engines.decoupled.prefetch_window import window_of
 from dlio_torch.formats.core.direct_file import BLOCK
 from dlio_torch.native.direct import DirectMover
 from dlio_torch.native.extents import Mover, open_mover
@@ -19,17 +20,21 @@ def ring_depth(loader: LoaderConfig) -> int:
     return loader.queue_depth if loader.io == "io_uring" and refused_uring(loader) is None else 0
 
 
-def effective_io(loader: LoaderConfig) -> dict[str, str | int | None]:
-    """Entry of ``summary.json`` on the system calls that read in this process.
+def effective_io(loader: LoaderConfig, batch_bytes: float) -> dict[str, str | int | None]:
+    """Entry of ``summary.json`` on how the engine read in this process and its workers.
+
+    Args:
+        loader: the options of ``loader``.
+        batch_bytes: bytes of a batch.
 
     Returns:
         ``by``: ``threads`` or ``io_uring``; ``queue_depth``: requests in flight of a reader thread; ``why``: reason
-        why the system refuses io_uring, ``None`` where it does not, or was not asked.
+        why the system refuses io_uring, ``None`` where it does not, or was not asked; ``window_bytes``: size of the
+        prefetch window, of all workers together.
     """
-    depth = ring_depth(loader)
-    if depth == 0:
-        return {"by": "threads", "queue_depth": 1, "why": refused_uring(loader)}
-    return {"by": "io_uring", "queue_depth": depth, "why": None}
+    depth, window = ring_depth(loader), window_of(loader, batch_bytes) * max(1, loader.num_workers)
+    why = refused_uring(loader) if depth == 0 else None
+    return {"by": "io_uring" if depth else "threads", "queue_depth": depth or 1, "why": why, "window_bytes": window}
 
 
 def open_reading_mover(loader: LoaderConfig, *, direct: bool) -> Mover:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from run_summaries import printed, summary_of
 from dlio_torch.config.compose import compose
 from dlio_torch.config.schema import LoaderConfig
 from dlio_torch.data.engines.decoupled import reading_io
+from dlio_torch.data.engines.decoupled.prefetch_window import window_of_machine
 from dlio_torch.data.engines.decoupled.reading_io import effective_io, open_reading_mover
 from dlio_torch.data.order.sampler import BatchSampler
 from dlio_torch.data.order.specification import SamplerSpec
@@ -94,8 +96,12 @@ def test_the_option_decides(direct: bool) -> None:
     assert open_reading_mover(threads, direct=direct).implementation.startswith(
         "read_direct.c" if direct else "read_extents.c"
     )
-    assert effective_io(ring) == {"by": "io_uring", "queue_depth": 7, "why": None}
-    assert effective_io(threads) == {"by": "threads", "queue_depth": 1, "why": None}
+    window = {"window_bytes": window_of_machine()}
+    assert effective_io(ring, 1) == {"by": "io_uring", "queue_depth": 7, "why": None, **window}
+    assert effective_io(threads, 1) == {"by": "threads", "queue_depth": 1, "why": None, **window}
+    workers = replace(threads, num_workers=2)
+    assert effective_io(workers, 1 << 30)["window_bytes"] == 4 << 30  # two batches of each worker
+    assert effective_io(replace(workers, prefetch_bytes=1 << 20), 1 << 30)["window_bytes"] == 1 << 20
 
 
 def test_a_refusal_is_one_line_and_threads_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -106,7 +112,8 @@ def test_a_refusal_is_one_line_and_threads_read(monkeypatch: pytest.MonkeyPatch,
         "loader.io=io_uring: io_uring cannot be used here: a test refuses it; reader threads read by read calls instead"
     )
     assert open_reading_mover(config.loader, direct=False).implementation.startswith("read_extents.c")
-    assert effective_io(config.loader) == {"by": "threads", "queue_depth": 1, "why": REFUSED}
+    entry = {"by": "threads", "queue_depth": 1, "why": REFUSED, "window_bytes": window_of_machine()}
+    assert effective_io(config.loader, 1) == entry
     assert not list(uring_lines(compose([*RING, "loader.io=threads"], cwd=tmp_path).config))
 
 
@@ -169,6 +176,7 @@ def test_a_run_by_io_uring_has_no_figures_of_read_calls(tmp_path: Path, monkeypa
     monkeypatch.chdir(tmp_path)
     assert cli.main([*RING, "verify=true", "train.warmup_steps=0", "storage.limits=off", "output.dir=out"]) == 0
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    assert summary["loader_io"] == [{"by": "io_uring", "queue_depth": 32, "why": None}]
+    window = window_of_machine()
+    assert summary["loader_io"] == [{"by": "io_uring", "queue_depth": 32, "why": None, "window_bytes": window}]
     assert summary["reads"]["mean_bytes"] is None
     assert summary["io"]["rchar_bytes"] is None
