@@ -103,10 +103,8 @@ def cpu_model(proc: Path = PROC) -> str | None:
 
 def last_level_cache(sys: Path = SYS, proc: Path = PROC) -> int | None:
     """Bytes of the last cache before memory that a CPU of this process has; ``None`` if the kernel shows none."""
-    for cpu in allowed_cpus(proc)[:1]:
-        caches = [cache for cache in _caches([cpu], sys) if cache.kind != "Instruction"]
-        return caches[-1].size_bytes if caches else None
-    return None
+    caches = [cache for cache in _caches(allowed_cpus(proc)[:1], sys) if cache.kind != "Instruction"]
+    return caches[-1].size_bytes if caches else None
 
 
 def _packages(online: Sequence[int], sys: Path) -> tuple[int | None, int | None]:
