@@ -37,9 +37,11 @@ def order_of_reads(training: RecordedTraining, data: DataFit) -> Iterator[Findin
         if ranks > 1:
             yield Finding("access.partition", "batches", f"the samples of {ranks} ranks take turns", "likely")
         return
-    mine = reads.samples[reads.ranks == reads.ranks.min()]
+    mine = pd.Series(reads.samples[reads.ranks == reads.ranks.min()])
+    times = mine.groupby(mine).cumcount()  # how often each sample was read before: the last epoch may be cut short
+    passes = [samples.to_numpy() for _, samples in mine.groupby(times)]
     folders = data.findings.value("dataset.num_files", 1)
-    yield from _repeated_order(np.array_split(mine, reads.passes), len(reads.rows) // folders, folders)
+    yield from _repeated_order(passes, len(reads.rows) // folders, folders)
     if ranks > 1 and folders in (1, len(reads.rows)):  # else files are dealt
         yield _partition_of_repeats(reads, ranks)
 

@@ -9,7 +9,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dlio_torch.fit.calls_without_loader import batches_ahead, reading_processes, reads_ahead, seconds_of_steps
+from dlio_torch.fit.calls_without_loader import (
+    batches_ahead,
+    order_of_reads,
+    reading_processes,
+    reads_ahead,
+    seconds_of_steps,
+)
+from dlio_torch.fit.data_set import DataFit
+from dlio_torch.fit.finding import Finding, findings
 from dlio_torch.fit.replayed_data import recorded_samples
 from dlio_torch.fit.sample_reads import SampleReads, reads_between_pauses, reads_of_samples
 
@@ -159,3 +167,19 @@ def test_without_pauses_each_open_begins_a_sample() -> None:
     )
     assert len(result.readings) == 12
     assert reading_processes(result) == 2
+
+
+@pytest.mark.parametrize(
+    ("files", "order"),
+    [
+        ("abcabca", {"access.pattern": "samples", "access.order": "sequential"}),
+        ("abcbaca", {"access.pattern": "stream", "access.order": "shuffled", "access.partition": "files"}),
+    ],
+)
+def test_the_order_is_told_from_all_epochs_the_last_of_which_may_be_cut_short(
+    files: str, order: dict[str, str]
+) -> None:
+    found = findings([Finding("dataset.num_files", 3, "as made")])
+    data = DataFit(found, "extents", tuple("abc"), 12, None, reads=reads(*files))
+    training: Any = None  # the readings say all
+    assert {finding.key: finding.value for finding in order_of_reads(training, data)} == order
