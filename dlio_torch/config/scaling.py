@@ -239,10 +239,10 @@ def _most_steps(config: Config, world_size: int) -> int:
     if access.pattern != "stream" or access.tail == "drop" or workers < 2:
         return steps
     if access.tail == "keep":
-        return steps + workers - 1
+        return steps + (workers - 1) * access.hold_steps
     files = data.num_files if access.partition == "none" else -(-data.num_files // world_size)
     samples = -(-files // workers) * data.samples_per_file  # of the worker that has most; all have as many steps
-    return workers * -(-samples // rank_batch(config, world_size))
+    return workers * -(-samples // rank_batch(config, world_size)) * access.hold_steps
 
 
 def _follow(work: Scaler, key: str, give: Callable[[Config, int], int], before: Config, world_size: int) -> None:

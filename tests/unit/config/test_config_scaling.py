@@ -182,6 +182,18 @@ def test_the_limit_of_steps_holds_for_a_stream_with_several_workers(
     assert apply(replace(config, scale=ScaleConfig(max_steps=limit))).train.steps == steps
 
 
+@pytest.mark.parametrize("tail", ["keep", "pad"])
+@pytest.mark.parametrize(("limit", "steps"), [(17, 17), (18, 0)])
+def test_the_limit_counts_the_steps_that_a_batch_is_held(tail: str, limit: int, steps: int) -> None:
+    config = Config(
+        dataset=DatasetConfig(num_files=10, samples_per_file=7),
+        train=TrainConfig(batch_size=10),
+        access=AccessConfig(pattern="stream", partition="files", tail=tail, hold_steps=2),
+        loader=LoaderConfig(num_workers=3),
+    )
+    assert apply(replace(config, scale=ScaleConfig(max_steps=limit))).train.steps == steps
+
+
 def test_an_interval_never_becomes_zero_and_none_stays_none() -> None:
     saved = CheckpointConfig(layout="torch_save", every_steps=3, state_bytes=1)
     assert apply(Config(checkpoint=saved, scale=ScaleConfig(checkpoint=0.01))).checkpoint.every_steps == 1
